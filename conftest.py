@@ -40,7 +40,7 @@ _compilers = os.environ.get("MAGMAGRAPH_CC", "").split()[:1] or ["cc", "gcc", "c
 _no_compiler = not any(map(shutil.which, _compilers))
 if _no_compiler:
     collect_ignore += [
-        f"magmagraph/runtime/numpy/{name}.py"
+        f"magmagraph/runtime/cpu/{name}.py"
         for name in ("compiler", "fused", "products/products", "support")
     ]
 if not _installed("mpi4py"):

@@ -37,7 +37,7 @@ class InstalledLibraries(BuildHookInterface):
             return
         try:
             self._folder = tempfile.mkdtemp(prefix="magmagraph-")
-            installing = _module(Path(self.root), "magmagraph.runtime.numpy.installing")
+            installing = _module(Path(self.root), "magmagraph.runtime.cpu.installing")
             count = installing.build(Path(self._folder), SECONDS)
         except Exception as error:  # whatever it is, the package works without
             self.app.display_warning(f"no libraries are built ahead: {error}")

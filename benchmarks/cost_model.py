@@ -101,7 +101,7 @@ def in_turn(counts: list[int], rounds: int, steps: int) -> Any:
     """Predict and measure on the first so many ranks while the others sleep; all ranks call it."""
     import magmagraph as mg
     from magmagraph.distributed.cost.sharing import beside
-    from magmagraph.ranks import using
+    from magmagraph.ir.ranks import using
 
     world = mg.distributed.communicator()
     groups = {n: world.split(0 if world.rank < n else None) for n in sorted({1, *counts})}

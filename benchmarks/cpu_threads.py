@@ -75,7 +75,7 @@ def both(case: peers.Case) -> peers.Work:
     turns as the others, drawn. A case may say of which process it is the case.
     """
     import magmagraph as mg
-    from magmagraph.runtime.numpy.threads import available_threads
+    from magmagraph.runtime.cpu.threads import available_threads
 
     number = case.get("process", 0)
     # Both by number: None reads files of the system, whose work may go on beside the turn.

@@ -59,6 +59,7 @@ def main() -> None:
     opening.words(__doc__)
     cleared = common.clean_environment()
     import magmagraph as mg
+    from magmagraph.ir.plan import Place
     from magmagraph.passes.lowering.schedule import (
         _depth_first,
         _greedy,
@@ -67,7 +68,6 @@ def main() -> None:
         largest_live,
         problem,
     )
-    from magmagraph.plan import Place
 
     results = {}
     rows = []

@@ -27,7 +27,7 @@ import library_coverage
 import magmagraph
 from magmagraph import passes
 from magmagraph.inspect.onnx_export import reason_of
-from magmagraph.op import Composite, Kind, Op
+from magmagraph.ir.op import Composite, Kind, Op
 from magmagraph.ops import TABLE
 from magmagraph.ops.rules.onnx_pairs import Pairs
 
@@ -174,7 +174,7 @@ def with_output(path: Path) -> str:
     The blocks run one after the other, in one namespace. A block of ``text measured`` holds times
     or rounding errors: it is left as it stands where only such numbers differ.
     """
-    from magmagraph.runtime.numpy.threads import set_threads
+    from magmagraph.runtime.cpu.threads import set_threads
 
     text = path.read_text(encoding="utf-8")
     set_threads(1)  # workspaces are planned for the threads of the machine

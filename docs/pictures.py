@@ -15,10 +15,10 @@ from typing import Any
 os.environ["MAGMAGRAPH_TUNING"] = "0"
 
 import magmagraph as mg
-from magmagraph.graph import Graph
 from magmagraph.inspect.pictures.geometry import draw
 from magmagraph.inspect.pictures.scene import Scene, traced_scope
 from magmagraph.inspect.pictures.svg import picture
+from magmagraph.ir.graph import Graph
 
 HERE = Path(__file__).resolve().parent / "pictures"
 

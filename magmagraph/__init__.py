@@ -9,30 +9,35 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from .ops import register as _register  # first: what follows imports modules of its families
+
+# isort: split
+
 from .dtypes import canonical as _canonical
 from .function import evaluation as _evaluation  # noqa: F401  it defines Node.eval
 from .functional import RECORDS as _COMPOSITES
-from .graph import Node as _Node
-from .launchers import label_errors as _label_errors
-from .ops import register as _register
+from .help.argument_errors import tell as _tell
+from .help.argument_errors import tell_classes as _tell_classes
+from .help.argument_errors import tell_methods as _tell_methods
+from .ir import dims  # noqa: F401
+from .ir.graph import Node as _Node
+from .ir.launchers import label_errors as _label_errors
 from .ops.operators import Operators as _Operators
 from .ops.random.order import shape_first as _shape_first
-from .telling import tell as _tell
-from .telling import tell_classes as _tell_classes
-from .telling import tell_methods as _tell_methods
 
 # This file is a table of the public names; `__init__.pyi`, which `make docs` makes from it, gives
 # them to type checkers. `mg.linalg` and such are modules:
 _MODULES = (
-    "checks.debug", "distributed", "dtypes", "fft", "init", "linalg", "optimizer", "passes",
+    "checks.debug", "distributed", "dtypes", "fft", "init", "linalg", "optimizer",
+    "passes",
     "random", "schedule", "special",
 )
 # Module -> the names that are taken from it; "abs=absolute" has another name here.
 _NAMES = {
     "_version": "__version__",
     "config": "config",
-    "defaults": "default_updates stateful",
-    "dims": "Dim",
+    "function.defaults": "default_updates stateful",
+    "ir.dims": "Dim",
     "errors":
         "ArgumentError CacheWarning CheckError CommunicationError CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
@@ -45,10 +50,10 @@ _NAMES = {
         "alpha_dropout batch_norm batch_statistics dropout group_norm gumbel_softmax instance_norm "
         "layer_norm local_response_norm log_softmax logmeanexp normalize rms_norm "
         "running_statistics softmax softmin spatial_dropout standardize",
-    "gradients.autodiff": "grad value_and_grad vjp",
-    "gradients.derivatives": "hessian hvp jacobian jvp",
-    "gradients.implicit": "FixedPoint fixed_point root",
-    "graph": "Graph Node",
+    "autodiff.autodiff": "grad value_and_grad vjp",
+    "autodiff.derivatives": "hessian hvp jacobian jvp",
+    "autodiff.implicit": "FixedPoint fixed_point root",
+    "ir.graph": "Graph Node",
     "losses":
         "binary_cross_entropy cosine_embedding_loss cosine_similarity cross_entropy dice_loss "
         "focal_loss gaussian_nll hinge huber info_nce kl_divergence l1_loss=mae log_cosh mae "
@@ -147,18 +152,18 @@ _NAMES = {
         "adaptive_avg_pool adaptive_max_pool global_avg_pool global_max_pool",
     "ops.spatial.resize": "interpolate=resize pixel_shuffle pixel_unshuffle resize",
     "ops.special.primitives": "digamma erf erfc erfinv lgamma polygamma rbf zeta",
-    "scipy_objective": "ScipyObjective scipy_objective",
-    "scope": "scope",
-    "standard":
+    "optimizer.scipy_objective": "ScipyObjective scipy_objective",
+    "ir.scope": "scope",
+    "functional.standard":
         "__array_namespace_info__=namespace_info acos acosh asarray asin asinh astype atan atan2 "
         "atanh bitwise_invert bitwise_left_shift bitwise_right_shift can_cast concat e empty "
         "empty_like finfo from_dlpack iinfo inf isdtype nan newaxis permute_dims pi result_type "
         "var",
-    "transforms.branching": "cond switch",
-    "transforms.scanning": "scan while_loop",
-    "transforms.subgraph": "op_from_graph",
-    "transforms.vmap": "vmap",
-    "types": "Type",
+    "autodiff.transforms.branching": "cond switch",
+    "autodiff.transforms.scanning": "scan while_loop",
+    "autodiff.transforms.subgraph": "op_from_graph",
+    "autodiff.transforms.vmap": "vmap",
+    "ir.types": "Type",
 }  # fmt: skip
 _DTYPES = (
     "bfloat16", "bool", "complex64", "complex128", "float16", "float32", "float64", "int8",
@@ -173,14 +178,14 @@ _LATER_MODULES = (
 _LATER_NAMES = {
     "checks.gradient_check": "GradientReport check_gradients",
     "checks.operation_check": "check_operation",
-    "custom": "Operation",
+    "functional.custom": "Operation",
     "data": "batches",
     "function.loading": "load",
     "inspect.networkx": "to_networkx",
     "inspect.onnx_export": "to_onnx",
     "inspect.show": "show",
     "model": "Model NeuralNetwork",
-    "values.tensor": "Tensor",
+    "function.tensor": "Tensor",
 }  # fmt: skip
 
 
@@ -208,7 +213,7 @@ def _read(module: str, name: str | None) -> Any:
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise import_module(".spellings", __name__).missing(__name__, name)
+        raise import_module(".help.spellings", __name__).missing(__name__, name)
     globals()[name] = _read(*_LATER[name])
     _tell(globals(), (name,))
     _tell_classes(globals(), (name,))

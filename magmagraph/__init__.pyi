@@ -10,6 +10,27 @@ from . import (
 from ._version import (
     __version__ as __version__,
 )
+from .autodiff.autodiff import (
+    grad as grad, value_and_grad as value_and_grad, vjp as vjp,
+)
+from .autodiff.derivatives import (
+    hessian as hessian, hvp as hvp, jacobian as jacobian, jvp as jvp,
+)
+from .autodiff.implicit import (
+    FixedPoint as FixedPoint, fixed_point as fixed_point, root as root,
+)
+from .autodiff.transforms.branching import (
+    cond as cond, switch as switch,
+)
+from .autodiff.transforms.scanning import (
+    scan as scan, while_loop as while_loop,
+)
+from .autodiff.transforms.subgraph import (
+    op_from_graph as op_from_graph,
+)
+from .autodiff.transforms.vmap import (
+    vmap as vmap,
+)
 from .checks import (
     debug as debug,
 )
@@ -22,17 +43,8 @@ from .checks.operation_check import (
 from .config import (
     config as config,
 )
-from .custom import (
-    Operation as Operation,
-)
 from .data import (
     batches as batches,
-)
-from .defaults import (
-    default_updates as default_updates, stateful as stateful,
-)
-from .dims import (
-    Dim as Dim,
 )
 from .errors import (
     ArgumentError as ArgumentError, CacheWarning as CacheWarning, CheckError as CheckError,
@@ -49,11 +61,17 @@ from .errors import (
 from .function import (
     Function as Function, function as function, synchronize as synchronize,
 )
+from .function.defaults import (
+    default_updates as default_updates, stateful as stateful,
+)
 from .function.loading import (
     load as load,
 )
 from .function.substitute import (
     substitute as substitute,
+)
+from .function.tensor import (
+    Tensor as Tensor,
 )
 from .functional import (
     alpha_dropout as alpha_dropout, batch_norm as batch_norm, batch_statistics as batch_statistics,
@@ -64,17 +82,17 @@ from .functional import (
     running_statistics as running_statistics, softmax as softmax, softmin as softmin,
     spatial_dropout as spatial_dropout, standardize as standardize,
 )
-from .gradients.autodiff import (
-    grad as grad, value_and_grad as value_and_grad, vjp as vjp,
+from .functional.custom import (
+    Operation as Operation,
 )
-from .gradients.derivatives import (
-    hessian as hessian, hvp as hvp, jacobian as jacobian, jvp as jvp,
-)
-from .gradients.implicit import (
-    FixedPoint as FixedPoint, fixed_point as fixed_point, root as root,
-)
-from .graph import (
-    Graph as Graph, Node as Node,
+from .functional.standard import (
+    namespace_info as __array_namespace_info__, acos as acos, acosh as acosh, asarray as asarray,
+    asin as asin, asinh as asinh, astype as astype, atan as atan, atan2 as atan2, atanh as atanh,
+    bitwise_invert as bitwise_invert, bitwise_left_shift as bitwise_left_shift,
+    bitwise_right_shift as bitwise_right_shift, can_cast as can_cast, concat as concat, e as e,
+    empty as empty, empty_like as empty_like, finfo as finfo, from_dlpack as from_dlpack,
+    iinfo as iinfo, inf as inf, isdtype as isdtype, nan as nan, newaxis as newaxis,
+    permute_dims as permute_dims, pi as pi, result_type as result_type, var as var,
 )
 from .inspect.networkx import (
     to_networkx as to_networkx,
@@ -84,6 +102,18 @@ from .inspect.onnx_export import (
 )
 from .inspect.show import (
     show as show,
+)
+from .ir.dims import (
+    Dim as Dim,
+)
+from .ir.graph import (
+    Graph as Graph, Node as Node,
+)
+from .ir.scope import (
+    scope as scope,
+)
+from .ir.types import (
+    Type as Type,
 )
 from .losses import (
     binary_cross_entropy as binary_cross_entropy, cosine_embedding_loss as cosine_embedding_loss,
@@ -363,38 +393,8 @@ from .ops.special.primitives import (
     digamma as digamma, erf as erf, erfc as erfc, erfinv as erfinv, lgamma as lgamma,
     polygamma as polygamma, rbf as rbf, zeta as zeta,
 )
-from .scipy_objective import (
+from .optimizer.scipy_objective import (
     ScipyObjective as ScipyObjective, scipy_objective as scipy_objective,
-)
-from .scope import (
-    scope as scope,
-)
-from .standard import (
-    namespace_info as __array_namespace_info__, acos as acos, acosh as acosh, asarray as asarray,
-    asin as asin, asinh as asinh, astype as astype, atan as atan, atan2 as atan2, atanh as atanh,
-    bitwise_invert as bitwise_invert, bitwise_left_shift as bitwise_left_shift,
-    bitwise_right_shift as bitwise_right_shift, can_cast as can_cast, concat as concat, e as e,
-    empty as empty, empty_like as empty_like, finfo as finfo, from_dlpack as from_dlpack,
-    iinfo as iinfo, inf as inf, isdtype as isdtype, nan as nan, newaxis as newaxis,
-    permute_dims as permute_dims, pi as pi, result_type as result_type, var as var,
-)
-from .transforms.branching import (
-    cond as cond, switch as switch,
-)
-from .transforms.scanning import (
-    scan as scan, while_loop as while_loop,
-)
-from .transforms.subgraph import (
-    op_from_graph as op_from_graph,
-)
-from .transforms.vmap import (
-    vmap as vmap,
-)
-from .types import (
-    Type as Type,
-)
-from .values.tensor import (
-    Tensor as Tensor,
 )
 bfloat16: _dtype[_Any]
 bool: _dtype[_Any]

@@ -12,6 +12,7 @@
 =================  ==========================================================================
 """
 
+from .help.argument_errors import tell, tell_classes
 from .model.callbacks import (
     Callback,
     Checkpoint,
@@ -22,7 +23,6 @@ from .model.callbacks import (
 )
 from .model.logs import CSVLog, EventLog
 from .model.progress import Progress
-from .telling import tell, tell_classes
 
 __all__ = [
     "CSVLog",

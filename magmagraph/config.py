@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .element_types import FLOATS, dtype_of, is_float
 from .errors import ConfigError, message
+from .ir.element_types import FLOATS, dtype_of, is_float
 
 _COMPILER = ("auto", "off", "force")
 _PRODUCTS = ("auto", "tiles", "blas")

@@ -3,6 +3,7 @@
 Each is an object that is given to a model, or called on arrays: ``Accuracy()(outputs, labels)``.
 """
 
+from .help.argument_errors import tell, tell_classes
 from .model.metrics import (
     F1,
     MAE,
@@ -18,7 +19,6 @@ from .model.metrics import (
     TopK,
     metric,
 )
-from .telling import tell, tell_classes
 
 __all__ = [
     "F1",

@@ -106,6 +106,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> NoReturn:
-    from .spellings import missing
+    from .help.spellings import missing
 
     raise missing(__name__, name)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import ConfigError, message
-from .graph import Node
+from .help.argument_errors import tell, tell_classes
+from .ir.graph import Node
 from .ops.convert import as_node
 from .ops.elementwise.arithmetic import add, multiply
 from .ops.elementwise.signs import absolute
 from .ops.reduction.primitives import sum
-from .telling import tell, tell_classes
 
 __all__ = ["Penalty", "l1", "l2"]
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from .config import config
 from .errors import ConfigError, message
-from .graph import Node, freeze
-from .interpret import evaluate
+from .ir.graph import Node, freeze
+from .ir.interpret import evaluate
+from .ir.records import record
 from .ops.convert import as_node, cast
 from .ops.elementwise.arithmetic import add, divide, floor_divide, multiply, subtract
 from .ops.elementwise.comparison import less, maximum, minimum, where
 from .ops.elementwise.math import cos, power
 from .ops.leaf import constant as _constant
 from .plateau import Plateau
-from .records import record
 
 __all__ = [
     "Plateau",

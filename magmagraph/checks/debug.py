@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import GraphError, message
-from ..graph import Node
-from ..lines import caller_line
+from ..ir.graph import Node
+from ..ir.lines import caller_line
 from ..ops.control.observing import ASSERT, TAP, Callback, fresh
 from ..ops.convert import as_node
 from ..ops.elementwise.rounding import isfinite

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..autodiff.autodiff import sweep, zeros_of
+from ..autodiff.transforms.rebuild import rebuild
 from ..dtypes import COMPLEXES, is_complex, is_inexact
 from ..errors import GradientError, message
-from ..gradients.autodiff import sweep, zeros_of
-from ..graph import Graph, Node, freeze, topological
-from ..interpret import evaluate
-from ..nesting import leaves
-from ..op import Kind
+from ..ir.graph import Graph, Node, freeze, topological
+from ..ir.interpret import evaluate
+from ..ir.nesting import leaves
+from ..ir.op import Kind
+from ..ir.records import record
 from ..ops.convert import as_node
 from ..ops.elementwise.complex_numbers import conj
 from ..ops.leaf import constant, input
-from ..records import record
-from ..transforms.rebuild import rebuild
 
 if TYPE_CHECKING:
     from ..function import Function

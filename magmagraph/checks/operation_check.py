@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.autodiff import grad
+from ..autodiff.transforms.vmap import vmap
 from ..config import config
 from ..dtypes import is_inexact, tolerance
 from ..errors import GraphError, message
 from ..function import Function
-from ..gradients.autodiff import grad
-from ..graph import Node, freeze, topological
-from ..interpret import evaluate
+from ..ir.graph import Node, freeze, topological
+from ..ir.interpret import evaluate
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.leaf import input
 from ..ops.reduction.primitives import sum
-from ..transforms.vmap import vmap
 from .gradient_check import check_gradients
 
 __all__ = ["check_operation"]

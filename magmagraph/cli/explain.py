@@ -9,8 +9,8 @@ import argparse
 import json
 
 from ..function import Function
-from ..graph import Node
-from ..op import Kind
+from ..ir.graph import Node
+from ..ir.op import Kind
 from . import target
 from .target import CommandError
 

@@ -21,7 +21,7 @@ from ..config import is_on
 from ..errors import CompilerUnavailable, ConfigError, DeviceError
 
 if TYPE_CHECKING:
-    from ..runtime.numpy.toolchain import Compiler
+    from ..runtime.cpu.toolchain import Compiler
 
 # The name under which it is installed, what it is for, and what brings it.
 LIBRARIES = (
@@ -116,7 +116,7 @@ def facts() -> Iterator[Fact]:
 def _processor() -> Iterator[Fact]:
     """Yield the processor and how many threads are used on it."""
     from ..runtime import machine
-    from ..runtime.numpy import threads
+    from ..runtime.cpu import threads
 
     yield Fact("CPU", "processor", machine.processor())
     yield Fact("CPU", "cores", f"{os.cpu_count()} in the machine")
@@ -129,7 +129,7 @@ def _processor() -> Iterator[Fact]:
 def _compiler() -> Iterator[Fact]:
     """Yield the C compiler that builds the kernels."""
     from ..config import config
-    from ..runtime.numpy.compilers import find_compiler
+    from ..runtime.cpu.compilers import find_compiler
 
     try:
         off = config.compiler == "off"
@@ -151,9 +151,9 @@ def _compiler() -> Iterator[Fact]:
 
 def _installed(compiler: Compiler) -> Fact:
     """Return which libraries were built when the package was installed, and can be used."""
-    from ..runtime.numpy import installed
-    from ..runtime.numpy.sources import fixed_sources
-    from ..runtime.numpy.toolchain import library_key
+    from ..runtime.cpu import installed
+    from ..runtime.cpu.sources import fixed_sources
+    from ..runtime.cpu.toolchain import library_key
 
     name = "installed libraries"
     try:
@@ -186,7 +186,7 @@ def _installed(compiler: Compiler) -> Fact:
 
 def _blas() -> Iterator[Fact]:
     """Yield the library that computes large products, and settings that slow the machine."""
-    from ..runtime.numpy.products import blas
+    from ..runtime.cpu.products import blas
 
     known = blas.describe()
     if known["path"] is None:
@@ -220,8 +220,8 @@ def _gpu() -> Iterator[Fact]:
 
 def _ranks() -> Iterator[Fact]:
     """Yield what starts processes and what carries their messages."""
-    from ..cores import allowed_cores
     from ..distributed.launching.engine import find_engine
+    from ..ir.cores import allowed_cores
 
     try:
         yield Fact("Many processes", "started by", str(find_engine()))

@@ -26,7 +26,7 @@ def show(
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     least = sum(width if width <= _WHOLE else _LEAST for width in widths) + len(widths) - 1
     if not sys.stdout.isatty() or (console := _console()).width < least:
-        from ..tables import table
+        from ..ir.tables import table
 
         print((f"{title}\n" if title else "") + table(list(rows), left=tuple(left)))
         return

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
 from ..errors import MagmagraphError
 from ..function import Function
-from ..graph import Graph, Node
+from ..ir import dims
+from ..ir.graph import Graph, Node
 
 SIZE = 32  # of a named dimension that nothing says the size of
 
@@ -195,7 +195,7 @@ def function_of(found: Any, name: str) -> Function:
     members = list(found.values()) if isinstance(found, Mapping) else found
     nodes = [members] if isinstance(members, Node) else members
     if isinstance(nodes, (list, tuple)) and nodes and all(isinstance(n, Node) for n in nodes):
-        from ..graph import topological
+        from ..ir.graph import topological
 
         inputs = [node for node in topological(nodes) if "key" in node.attrs]
         return Function(inputs, found)

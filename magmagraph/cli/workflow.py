@@ -34,7 +34,7 @@ def run(chosen: argparse.Namespace) -> int:
 def _run(chosen: argparse.Namespace) -> int:
     # Here, as other commands are not to wait for these imports.
     from ..errors import ConfigError
-    from ..ranks import current
+    from ..ir.ranks import current
     from ..workflow import WorkflowError
     from ..workflow import run as run_workflow
 

@@ -20,7 +20,7 @@ A file that is missing, truncated or of another form raises `magmagraph.errors.D
 names the file and what is wrong in it.
 """
 
-from ..telling import tell, tell_classes
+from ..help.argument_errors import tell, tell_classes
 from .arrays import read_npy, read_npz
 from .augmentation import normalize, random_crop, random_flip
 from .batching import Batches, batches

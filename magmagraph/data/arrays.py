@@ -15,7 +15,7 @@ from ..errors import DataError, message
 from ..files.arrays import checked_size, npy_header
 from ..files.arrays import read_npy as read_array
 from ..files.reading import Archive, Damaged, TooLarge, open_file, reading
-from ..types import FilePath
+from ..ir.types import FilePath
 
 _ZIP = b"PK"
 

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 
 from ..dtypes import is_float
 from ..errors import DataError, ShapeError, message
-from ..graph import Node
-from ..op import describe
+from ..ir.graph import Node
+from ..ir.op import describe
+from ..ir.types import Operand
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, subtract
 from ..ops.elementwise.comparison import where
@@ -28,7 +29,6 @@ from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import broadcast_to
 from ..ops.shape.padding import pad
 from ..ops.shape.pieces import flip
-from ..types import Operand
 
 __all__ = ["normalize", "random_crop", "random_flip"]
 

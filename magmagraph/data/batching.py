@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataError, message
-from ..values.given import plain_array
+from ..ir.values.given import plain_array
 
 
 class Batches:

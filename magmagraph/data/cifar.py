@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, message
 from ..files.reading import read_file, reading
-from ..types import FilePath
+from ..ir.types import FilePath
 from .arrays import read_npz
 from .datasets import Dataset, given_folders, scaled_rows
 from .pickled import unpickled

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..errors import DataError, message
 from ..files.reading import Damaged, open_file, reading
 from ..files.writing import replace_file
-from ..types import FilePath
+from ..ir.types import FilePath
 
 MOST_COLUMNS = 1_000_000
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, MissingFileError, message
 from ..files.trust import make_missing
-from ..types import FilePath
+from ..ir.types import FilePath
 from .download import RemoteFile, download
 from .files import user_cache
 from .idx import read_idx

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, MissingFileError, message
 from ..files.arrays import checked_size
 from ..files.reading import Damaged, open_file, reading, too_large, unpacked_limit
-from ..types import FilePath
+from ..ir.types import FilePath
 
 __all__ = ["read_hdf5"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, message
 from ..files.arrays import checked_size
 from ..files.reading import gunzipped, read_file, reading
-from ..types import FilePath
+from ..ir.types import FilePath
 
 # The third byte of a file names the dtype of its values, which are big-endian.
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

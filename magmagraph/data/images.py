@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, message
 from ..files.reading import Damaged, read_file, reading, too_large, unpacked_limit
-from ..types import FilePath
+from ..ir.types import FilePath
 
 __all__ = ["LabelledImages", "read_images"]
 

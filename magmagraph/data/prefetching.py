@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, message
-from ..values.tensor import Tensor
+from ..function.tensor import Tensor
 
 __all__ = ["Prefetched", "prefetch"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..communicator import Communicator, Group, Mesh
 from ..errors import ArgumentError, GraphError, message
+from ..help.argument_errors import tell
+from ..ir.communicator import Communicator, Group, Mesh
+from ..ir.ranks import current, settle, using
 from ..ops.collective.messages import barrier, recv, send
 from ..ops.collective.rows import allgather, alltoall, reduce_scatter
 from ..ops.collective.whole import allreduce, broadcast, index, permute
-from ..ranks import current, settle, using
-from ..telling import tell
 from .data_parallel import DataParallel
 from .hybrid import Hybrid
 from .pipeline import PipelineParallel

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..communicator import Communicator
 from ..errors import ConfigError, message
-from ..ranks import current
+from ..ir.communicator import Communicator
+from ..ir.ranks import current
 
 __all__ = ["check_alike"]
 

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator
-from ..graph import Node, topological
-from ..op import Effect
+from ..ir.communicator import Communicator
+from ..ir.graph import Node, topological
+from ..ir.op import Effect
 from ..ops.control.identities import GRADIENT
 
 __all__ = ["Exchange", "weights_of"]

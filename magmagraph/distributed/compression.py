@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Node, topological
+from ..autodiff.transforms.rebuild import rebuild
+from ..ir.graph import Node, topological
 from ..ops.control.identities import APART, GRADIENT, HELD, MARKER, SENT, SENT_WHEN
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, subtract
 from ..ops.elementwise.comparison import where
 from ..ops.leaf import variable
-from ..transforms.rebuild import rebuild
 
 __all__ = ["compressed", "gradients_of"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ..communicator import Group
 from ..dtypes import canonical
 from ..errors import ConfigError, message
-from ..graph import Node
-from ..ranks import current
+from ..ir.communicator import Group
+from ..ir.graph import Node
+from ..ir.ranks import current
 from .asynchronous import Exchange, weights_of
 from .compression import compressed
 from .parts import Parts

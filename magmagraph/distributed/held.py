@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator
+from ..ir.communicator import Communicator
+from ..ir.values.state import State
 from ..ops.leaf import Variable, variable_of
-from ..values.state import State
 
 __all__ = ["announcing", "owned", "part_of", "whole_of"]
 

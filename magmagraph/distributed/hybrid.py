@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ConfigError, message
-from ..graph import Node
-from ..ranks import current
+from ..ir.graph import Node
+from ..ir.ranks import current
 from .data_parallel import DataParallel
 from .pipeline import PipelineParallel
 from .strategies import Facts, Strategy

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .. import dims
-from ..communicator import Communicator
 from ..errors import CommunicationError, GraphError, message
-from ..graph import Graph, Node
-from ..op import Kind
-from ..plan import Plan, Role
+from ..ir import dims
+from ..ir.communicator import Communicator
+from ..ir.graph import Graph, Node
+from ..ir.op import Kind
+from ..ir.plan import Plan, Role
 
 __all__ = [
     "Entry", "agree", "check", "entries", "is_communal", "linked", "play", "with_open_shapes",

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.transforms.rebuild import rebuild
 from ..errors import ConfigError, message
-from ..graph import Node, topological
-from ..op import Kind, describe
+from ..ir.graph import Node, topological
+from ..ir.op import Kind, describe
+from ..ir.ranks import current
 from ..ops.collective.rows import ALLGATHER, RANK_ROW, REDUCE_SCATTER
 from ..ops.collective.timed import ALLGATHER_WHEN, REDUCE_SCATTER_WHEN
 from ..ops.control.identities import GRADIENT, MARKER, SCATTERED, SENT_WHEN
@@ -23,8 +25,6 @@ from ..ops.elementwise.arithmetic import MULTIPLY, multiply
 from ..ops.leaf import Variable, variable
 from ..ops.shape.arrange import reshape
 from ..ops.shape.slicing import PLACE, cut
-from ..ranks import current
-from ..transforms.rebuild import rebuild
 
 __all__ = ["Parts"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator, Group
 from ..errors import ConfigError, message
-from ..graph import Node
+from ..ir.communicator import Communicator, Group
+from ..ir.graph import Node
+from ..ir.ranks import current
+from ..ir.records import record
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable, constant
-from ..ranks import current
-from ..records import record
 from .held import announcing, owned
 from .strategies import Facts, Strategy, scaled_together
 from .tensor import begin_alike, variables_of

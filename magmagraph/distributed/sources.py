@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from ..communicator import Communicator, Group
 from ..errors import CommunicationError, message
-from ..graph import Graph
+from ..ir.communicator import Communicator, Group
+from ..ir.graph import Graph
 from ..text.writing import Writer, dump
 
 __all__ = ["are_equal"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..communicator import Communicator, Group, Mesh
 from ..errors import ConfigError, message
-from ..graph import Graph, Node
+from ..ir.communicator import Communicator, Group, Mesh
+from ..ir.graph import Graph, Node
+from ..ir.ranks import current
+from ..ir.records import record
 from ..ops.control.identities import HELD, MARKER, is_scaling_state
 from ..ops.random.redrawing import streams_in
-from ..ranks import current
-from ..records import record
 from .alike import check_alike
 from .parts import Parts
 from .sums import Sums

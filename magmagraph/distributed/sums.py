@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Node
+from ..ir.graph import Node
+from ..ir.ranks import current
 from ..ops.control.identities import APART, GRADIENT, HELD, MARKER, SENT_WHEN
 from ..ops.elementwise.arithmetic import add
 from ..ops.elementwise.comparison import where
 from ..ops.leaf import Variable, constant
-from ..ranks import current
 
 __all__ = ["Sums"]
 

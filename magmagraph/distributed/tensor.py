@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..communicator import Communicator, Group
+from ..autodiff.transforms.rebuild import rebuild
 from ..errors import ConfigError, PlanError, message
-from ..graph import Node, topological
+from ..ir.communicator import Communicator, Group
+from ..ir.graph import Node, topological
+from ..ir.ranks import current
 from ..ops.leaf import Variable
 from ..ops.random.redrawing import redrawing
-from ..ranks import current
-from ..transforms.rebuild import rebuild
 from .strategies import Strategy, drawn_as_first, scaled_together
 from .tensor_walk import Pair, spread
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
-from ..communicator import REDUCTIONS, Communicator
+from ..autodiff.transforms.rebuild import again
 from ..dtypes import is_bool
-from ..graph import Node, topological
-from ..op import Kind
+from ..ir import dims
+from ..ir.communicator import REDUCTIONS, Communicator
+from ..ir.graph import Node, topological
+from ..ir.op import Kind
+from ..ir.types import Extent
 from ..ops.collective.rows import allgather
 from ..ops.collective.whole import ALLREDUCE, INDEX
 from ..ops.convert import cast
@@ -25,8 +27,6 @@ from ..ops.leaf import Variable
 from ..ops.rules.sharding import SUM, NotSharded
 from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import broadcast_to
-from ..transforms.rebuild import again
-from ..types import Extent
 from .held import part_of
 
 __all__ = ["Pair", "spread"]

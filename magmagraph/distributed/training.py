@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator
 from ..errors import DataError, MagmagraphError, StorageError
-from ..ranks import current
+from ..ir.communicator import Communicator
+from ..ir.ranks import current
 from .alike import check_alike
 from .strategies import checked, joined
 

@@ -6,7 +6,7 @@ with ``float16`` gives ``float32``, and a Python scalar is weak: it takes the ty
 that it meets, as long as it is of no higher kind.
 """
 
-from ..element_types import (
+from ..ir.element_types import (
     BOOL,
     COMPLEXES,
     FLOAT32,

@@ -8,7 +8,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from ..element_types import (
+from ..errors import DTypeError, message
+from ..ir.element_types import (
     BOOL,
     COMPLEXES,
     FLOAT32,
@@ -20,7 +21,6 @@ from ..element_types import (
     DType,
     real_dtype,
 )
-from ..errors import DTypeError, message
 from .names import canonical
 
 _ACCUMULATION: Final[dict[DType, DType]] = {

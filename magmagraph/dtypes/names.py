@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import config
-from ..element_types import FLOATS, OF_PYTHON, DType, dtype_of
+from ..ir.element_types import FLOATS, OF_PYTHON, DType, dtype_of
 
 
 def canonical(dtype: Any, float_dtype: DType | None = None) -> DType:

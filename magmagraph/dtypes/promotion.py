@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..element_types import (
+from ..errors import ArgumentError, DTypeError, message
+from ..ir.element_types import (
     BOOL,
     FLOAT32,
     INT32,
@@ -18,7 +19,6 @@ from ..element_types import (
     complex_dtype,
     real_dtype,
 )
-from ..errors import ArgumentError, DTypeError, message
 from .machine import iinfo
 
 

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..element_types import FLOATS, KINDS, DType
 from ..errors import DTypeError, message
+from ..ir.element_types import FLOATS, KINDS, DType
 from .machine import finfo
 
 Numerics: TypeAlias = Literal["exact", "stable", "reassoc", "half"]

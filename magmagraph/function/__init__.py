@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..graph import Node
+from ..ir.graph import Node
 from .compiled import PRECISIONS, Function, check_settings
 from .devices import device_arrays, synchronize
 

@@ -16,12 +16,8 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from .. import dims
-from ..arguments import check_budget, check_inputs, check_leaves, check_updates, random_step
-from ..collection import collection_paused
-from ..communicator import Communicator
+from ..autodiff.transforms.rebuild import rebuild
 from ..config import config
-from ..defaults import default_updates as carried_updates
 from ..distributed import strategies
 from ..distributed.matching import agree, is_communal, with_open_shapes
 from ..distributed.matching import check as check_matching
@@ -34,18 +30,22 @@ from ..errors import (
     ReentrantError,
     message,
 )
-from ..graph import Graph, Node, Trace, freeze
-from ..interpret import BodyCompiler, body_function, compiling_bodies
-from ..locking import shared_lock
+from ..ir import dims
+from ..ir.collection import collection_paused
+from ..ir.communicator import Communicator
+from ..ir.graph import Graph, Node, Trace, freeze
+from ..ir.interpret import BodyCompiler, body_function, compiling_bodies
+from ..ir.locking import shared_lock
+from ..ir.plan import Role
+from ..ir.ranks import current, using
+from ..ir.records import record
+from ..ir.types import FilePath
 from ..ops.control.identities import ALWAYS, MARKER
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, input
 from ..ops.random.basic import RANDOM_STEP
-from ..plan import Role
-from ..ranks import current, using
-from ..records import record
-from ..transforms.rebuild import rebuild
-from ..types import FilePath
+from .arguments import check_budget, check_inputs, check_leaves, check_updates, random_step
+from .defaults import default_updates as carried_updates
 from .devices import choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform

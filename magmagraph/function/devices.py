@@ -11,15 +11,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .. import dims
-from ..arguments import resolved_device
-from ..communicator import Communicator
-from ..graph import Graph, Trace
+from ..ir import dims
+from ..ir.communicator import Communicator
+from ..ir.graph import Graph, Trace
+from .arguments import resolved_device
 
 
 def replace_threads(count: int | None) -> int | None:
     """Set the threads of kernels and BLAS, and return what was set before; None is the default."""
-    from ..runtime.numpy.threads import replace_threads as replace
+    from ..runtime.cpu.threads import replace_threads as replace
 
     return replace(count)
 

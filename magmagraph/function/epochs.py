@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..graph import Node
+from ..ir.graph import Node
 from .feeds import conform
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from .. import dims
 from ..errors import FeedError, message
-from ..graph import Node, topological
-from ..locking import shared_lock
-from ..op import Kind
+from ..ir import dims
+from ..ir.graph import Node, topological
+from ..ir.locking import shared_lock
+from ..ir.op import Kind
 from ..ops.leaf import EXTENT
 from . import Function
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
-from ..dims import Constraint
 from ..dtypes import can_hold, canonical, is_inexact
 from ..errors import DTypeError, FeedError, message
-from ..graph import Node, topological
-from ..op import Kind
-from ..types import Type
-from ..values.dlpack import as_array
-from ..values.given import mend_of_width, narrowed, plain_array, unlike_numbers
+from ..ir import dims
+from ..ir.dims import Constraint
+from ..ir.graph import Node, topological
+from ..ir.op import Kind
+from ..ir.types import Type
+from ..ir.values.dlpack import as_array
+from ..ir.values.given import mend_of_width, narrowed, plain_array, unlike_numbers
 
 
 def _label(node: Node) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.types import FilePath
 from ..text import archive
-from ..types import FilePath
 from . import Function, check_settings
 
 __all__ = ["load"]

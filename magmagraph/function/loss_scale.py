@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ..graph import Node, topological
+from ..ir.graph import Node, topological
 from ..ops.control.identities import MARKER, SCALE, SKIPPED, STATE, STEPS, is_scaling_state
 from ..ops.leaf import Variable, variable
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import FeedError, message
-from ..nesting import leaves, like
+from ..ir.nesting import leaves, like
 
 
 class Structure:

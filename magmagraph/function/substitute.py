@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..arguments import check_leaves
+from ..autodiff.transforms.rebuild import rebuild
 from ..errors import DTypeError, GraphError, ShapeError, message
-from ..graph import Graph, Node, topological
-from ..nesting import leaves, like
-from ..op import Kind, describe
+from ..ir.graph import Graph, Node, topological
+from ..ir.nesting import leaves, like
+from ..ir.op import Kind, describe
 from ..ops.convert import as_node, cast
 from ..ops.shape.joining import broadcast_to
-from ..transforms.rebuild import rebuild
 from . import Function
+from .arguments import check_leaves
 
 __all__ = ["substitute"]
 

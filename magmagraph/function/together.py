@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..agreeing import Failed, described, refused
-from ..communicator import Communicator
 from ..errors import CommunicationError, message
+from ..ir.communicator import Communicator
+from ..ir.rank_failures import Failed, described, refused
 
 __all__ = ["Together"]
 

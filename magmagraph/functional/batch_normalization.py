@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.graph import Node
+from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.control.identities import MARKER, OWN_STATISTICS
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply, subtract

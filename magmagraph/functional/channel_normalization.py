@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.graph import Node
+from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.types import MOST_TERMS
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.elementwise.math import power, rsqrt
 from ..ops.shape.arrange import reshape
 from ..ops.shape.axes import CUBE, MATRIX
 from ..ops.shape.padding import pad
 from ..ops.shape.slicing import cut
-from ..types import MOST_TERMS
 from .normalization import normalized, statistics
 from .operands import along, like, wide
 

@@ -6,15 +6,15 @@ import math
 from typing import Any
 
 from ..errors import ShapeError, message
-from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.graph import Node
+from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.types import Extent
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import where
 from ..ops.elementwise.family import floating
 from ..ops.elementwise.math import rsqrt
 from ..ops.random.basic import bernoulli
 from ..ops.shape.axes import CUBE, MATRIX
-from ..types import Extent
 
 __all__ = ["alpha_dropout", "dropout", "spatial_dropout"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.graph import Node
+from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import maximum
 from ..ops.elementwise.math import rsqrt

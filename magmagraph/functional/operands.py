@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..graph import Node
+from ..ir.graph import Node
+from ..ir.op import Call
+from ..ir.types import Extent
 from ..losses.common import wide_node
-from ..op import Call
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.family import floating
 from ..ops.shape.arrange import reshape
-from ..types import Extent
 
 Axes = int | Sequence[int]
 

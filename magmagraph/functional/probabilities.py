@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
-from ..graph import Node
+from ..ir.graph import Node
+from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..losses import shifted
-from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.control.identities import stop_gradient
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, negative, subtract

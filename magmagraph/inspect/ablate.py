@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MagmagraphError
-from ..tables import table
+from ..ir.tables import table
 from ..text.writing import dump
 from .checking.running import Feeds, bind, kept_variables
 

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import MagmagraphError
-from ..graph import Graph, Node
-from ..op import Kind
+from ..ir.graph import Graph, Node
+from ..ir.op import Kind
 from . import ablate as ablation
 from . import profile as profiling
 from .ablate import Ablations

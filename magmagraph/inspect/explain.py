@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import GraphError, message
-from ..graph import Graph, Node
-from ..op import Kind, describe
-from ..plan import Place, Plan, Role
+from ..ir.graph import Graph, Node
+from ..ir.op import Kind, describe
+from ..ir.plan import Place, Plan, Role
 from .fate import INSIDE, OPERANDS, Move, advance, maker, source_nodes
 
 VERSION = 1  # of the JSON text

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MagmagraphError
-from ..graph import Graph, Node, Trace
-from ..op import Kind, describe
+from ..ir.graph import Graph, Node, Trace
+from ..ir.op import Kind, describe
 
 INSIDE = "inside"  # the rule's name for what has no result of its own in a fused node
 OPERANDS = "operands"  # the rule's name for a node made again because its operands changed

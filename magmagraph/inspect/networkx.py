@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphError, message
-from ..graph import Graph, Node, topological
+from ..ir.graph import Graph, Node, topological
 from ..text.writing import Writer
 
 if TYPE_CHECKING:

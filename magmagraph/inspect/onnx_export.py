@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
 from .._version import __version__
-from ..dims import Dim
 from ..dtypes import is_complex
 from ..errors import GraphError, message
 from ..files.writing import replace_file, write_file
-from ..graph import Graph, Node, topological
-from ..nesting import leaves
-from ..op import Kind, Op, describe
+from ..ir import dims
+from ..ir.dims import Dim
+from ..ir.graph import Graph, Node, topological
+from ..ir.nesting import leaves
+from ..ir.op import Kind, Op, describe
+from ..ir.types import Extent, FilePath, Type
 from ..ops.rules.onnx_forms import first, item
 from ..ops.rules.onnx_pairs import Pairs
-from ..types import Extent, FilePath, Type
 from .onnx_dtypes import accepted, allowed, type_parameters
 
 OPSET = 21

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import MagmagraphError
-from ..op import Node
+from ..ir.op import Node
 from ..ops.convert import cast
 from ..ops.leaf import input
 from ..ops.reduction.primitives import sum as total

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import dims
 from ..dtypes import is_float
 from ..errors import GraphError, message
 from ..files.writing import write_file
-from ..graph import Node, operations
-from ..plan import Role, Step
-from ..tables import table
-from ..types import FilePath
+from ..ir import dims
+from ..ir.graph import Node, operations
+from ..ir.plan import Role, Step
+from ..ir.tables import table
+from ..ir.types import FilePath
 from .checking.running import bind, kept_variables
 from .fate import maker, users_of
 from .peaks import Peaks

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..collection import collection_paused
 from ..errors import GraphError, PlanError, message
 from ..files.writing import write_file
-from ..graph import Graph, Node, Trace, freeze, topological
-from ..plan import Plan, Role
+from ..ir.collection import collection_paused
+from ..ir.graph import Graph, Node, Trace, freeze, topological
+from ..ir.plan import Plan, Role
+from ..ir.types import FilePath
 from ..text.writing import dump, write_node
-from ..types import FilePath
 from .networkx import members
 
 _FORMS = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..graph import Node
-from ..plan import Role
+from ..ir.graph import Node
+from ..ir.plan import Role
 
 Spans = Sequence[tuple[int, int, int, int]]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..plan import Place, Plan, Step
+from ..ir.plan import Place, Plan, Step
 
 Piece = tuple[str, int]  # of memory: its slot, or where in the arena it begins
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError, message
-from ..graph import Graph, Node
-from ..interpret import evaluate
-from ..op import Effect, describe
+from ..ir.graph import Graph, Node
+from ..ir.interpret import evaluate
+from ..ir.op import Effect, describe
 from ..ops.control.observing import muted
 from .checking.running import Feeds, bind
 from .fate import moves, source_nodes

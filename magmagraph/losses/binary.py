@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
-from ..graph import Node
-from ..op import Sample
+from ..ir.graph import Node
+from ..ir.op import Sample
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, multiply, negative, subtract
 from ..ops.elementwise.family import floating

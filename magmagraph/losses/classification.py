@@ -12,8 +12,9 @@ import numpy as np
 
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
-from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.graph import Node
+from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.types import Extent
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, negative, subtract
 from ..ops.elementwise.comparison import not_equal, where
@@ -25,7 +26,6 @@ from ..ops.reduction.folding import restored
 from ..ops.reduction.primitives import sum
 from ..ops.reduction.statistics import mean
 from ..ops.shape.arrange import reshape
-from ..types import Extent
 from .common import reduced, settled, shifted, wide_node
 
 __all__ = ["cross_entropy", "nll_loss", "smooth_labels"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
-from ..graph import Node
-from ..op import BadSample, Composite, Kind, Sample, Tests
+from ..ir.graph import Node
+from ..ir.op import BadSample, Composite, Kind, Sample, Tests
 from ..ops.control.identities import stop_gradient
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import divide, multiply, subtract

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Node
-from ..op import Call, Sample
+from ..ir.graph import Node
+from ..ir.op import Call, Sample
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import greater, where
 from ..ops.elementwise.family import floating_pair

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
-from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.graph import Node
+from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ..ir.types import Extent
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply, square, subtract
 from ..ops.elementwise.comparison import where
@@ -20,7 +21,6 @@ from ..ops.reduction.folding import restored
 from ..ops.reduction.primitives import sum
 from ..ops.reduction.statistics import mean
 from ..ops.shape.arrange import reshape
-from ..types import Extent
 from .common import (
     check_last_axis,
     loss_record,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
-from ..graph import Node
-from ..op import Sample
+from ..ir.graph import Node
+from ..ir.op import Sample
 from ..ops.convert import as_node
 from ..ops.elementwise.arithmetic import add, divide, multiply, square, subtract
 from ..ops.elementwise.comparison import less, less_equal, maximum, where

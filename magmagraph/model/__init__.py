@@ -3,7 +3,7 @@
 `NeuralNetwork` is layers one after the other; `Model` is any graph between inputs and outputs.
 """
 
-from ..telling import tell_classes
+from ..help.argument_errors import tell_classes
 from .history import History
 from .model import Model, NeuralNetwork
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..errors import ConfigError, message
 from ..files.schema import anything, either, none, number, table, whole
+from ..ir.types import FilePath
 from ..plateau import Plateau
 from ..schedule import Schedule, at
-from ..types import FilePath
 from .run import Run
 
 __all__ = [

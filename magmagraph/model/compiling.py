@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError, message
 from ..function import Function, function
-from ..graph import Node
+from ..ir.graph import Node
 from ..nn.layer import Layer, Weight
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..function import Function
-from ..graph import Node
+from ..ir.graph import Node
+from ..ir.op import flatten, unflatten
 from ..nn.layer import Call, note_call
-from ..op import flatten, unflatten
 
 __all__ = ["Copying"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..dtypes import is_float
 from ..errors import ConfigError, DataError, message
-from ..graph import Node
-from ..values.tensor import host_values
+from ..function.tensor import host_values
+from ..ir.graph import Node
 from .lookups import Limits, check_ids
 
 __all__ = ["as_array", "check_rows", "checked_size", "conform_inputs", "given_inputs", "on_host"]

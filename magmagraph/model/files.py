@@ -18,7 +18,7 @@ from ..dtypes import canonical
 from ..errors import DataError, MissingFileError, message
 from ..files.reading import Damaged, parse_json, read_file, reading
 from ..files.writing import write_file
-from ..types import FilePath
+from ..ir.types import FilePath
 from . import schema
 from .tensors import packed, unpacked
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from ..files.writing import replace_file
-from ..types import FilePath
+from ..ir.types import FilePath
 from .callbacks import Callback, check_folder
 from .events import EventFile
 from .run import Run

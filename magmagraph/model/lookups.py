@@ -8,10 +8,10 @@ import numpy as np
 
 from ..dtypes import is_integer
 from ..errors import DataError, message
-from ..graph import Node, topological
+from ..ir.graph import Node, topological
+from ..ir.op import Kind
 from ..nn.basic import Embedding
 from ..nn.layer import Layer
-from ..op import Kind
 from ..ops.convert import CAST
 from ..ops.indexing.gathering import TAKE
 

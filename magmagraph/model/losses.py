@@ -12,7 +12,7 @@ import numpy as np
 from .. import losses
 from ..dtypes import is_float
 from ..errors import ConfigError, DataError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.leaf import input
 
 __all__ = ["Labels", "loss_function"]

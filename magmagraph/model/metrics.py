@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, DataError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..losses.common import check_last_axis
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import multiply, subtract

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
 from ..errors import ConfigError, DataError, GraphError, MagmagraphError, message
 from ..files.reading import reading
 from ..function import Function
 from ..function.feeds import bind_sizes
-from ..graph import Node
+from ..ir import dims
+from ..ir.graph import Node
+from ..ir.types import FilePath
 from ..nn.activations import activation_name
 from ..nn.basic import Input
 from ..nn.layer import Layer, Weight, initial_values_left_out, name_layers, no_penalty
@@ -20,7 +21,6 @@ from ..ops.leaf import Variable
 from ..ops.random.bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
-from ..types import FilePath
 from . import files, replay
 from .architecture import build_layer, build_optimizer, describe_layer
 from .compiling import Compiling, no_optimizer

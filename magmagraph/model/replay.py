@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..graph import Node
+from ..autodiff.transforms.rebuild import again
+from ..ir.graph import Node
 from ..nn.layer import Call, Layer, call_of
 from ..ops.leaf import Variable
-from ..transforms.rebuild import again
 
 __all__ = ["calls", "loose_variables", "training_form"]
 

@@ -14,8 +14,8 @@ from ..distributed.training import Team
 from ..errors import ConfigError, DataError, message
 from ..files.reading import Damaged, reading
 from ..function import Function
+from ..ir.types import FilePath
 from ..ops.leaf import Variable
-from ..types import FilePath
 from . import files
 from .callbacks import Callback, EarlyStopping
 from .history import History

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..function import Function
-from ..graph import Node
+from ..ir.graph import Node
+from ..ir.types import FilePath
 from ..nn.layer import Weight
 from ..ops.leaf import Variable
 from ..optimizer import Optimizer
-from ..types import FilePath
 from .history import History
 from .losses import Labels
 from .metrics import Metric

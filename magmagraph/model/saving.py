@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError, DataError, message
-from ..graph import Node
+from ..ir.graph import Node
+from ..ir.types import FilePath
 from ..nn.layer import Call, Layer, Weight
 from ..optimizer import Optimizer
 from ..regularize import Penalty
-from ..types import FilePath
 from . import files
 from .architecture import describe_optimizer
 from .metrics import Metric, metric

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..autodiff.transforms.rebuild import rebuild
 from ..errors import ConfigError, GraphError, message
 from ..files.reading import Damaged
-from ..graph import Node, freeze
+from ..ir.graph import Node, freeze
 from ..nn.layer import Call, Layer
 from ..ops.leaf import input
 from ..text.reading import load, load_graph
 from ..text.writing import dump
-from ..transforms.rebuild import rebuild
 from .architecture import Custom, build_layer, describe_layer
 
 __all__ = ["build_graph", "describe_graph"]

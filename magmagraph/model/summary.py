@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import dims
-from ..graph import Node, topological
+from ..ir import dims
+from ..ir.graph import Node, topological
+from ..ir.op import Kind
 from ..nn.layer import Call
-from ..op import Kind
 from ..ops.leaf import Variable
 
 __all__ = ["Summary", "summarize"]

@@ -24,7 +24,7 @@ from the shapes it finds. ``layer(x, training=True)`` is the form that trains.
 
 from typing import NoReturn
 
-from ..telling import tell, tell_classes
+from ..help.argument_errors import tell, tell_classes
 from .activations import linear, rbf
 from .attention import MultiHeadAttention, PositionEmbedding
 from .basic import (
@@ -88,6 +88,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> NoReturn:
-    from ..spellings import missing
+    from ..help.spellings import missing
 
     raise missing(__name__, name)

@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import functional
 from ..errors import ConfigError, message
-from ..graph import Node
-from ..op import Kind
+from ..ir.graph import Node
+from ..ir.op import Kind
 from ..ops import TABLE
 from ..ops.elementwise import (
     arithmetic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.elementwise.arithmetic import add
 from ..ops.networks.attention import scaled_dot_product_attention
 from ..ops.shape.arrange import reshape, swapaxes

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import parse_shape
 from ..dtypes import is_integer
 from ..errors import ConfigError, DTypeError, ShapeError, message
 from ..functional.dropping import dropout, spatial_dropout
-from ..graph import Node
+from ..ir.dims import parse_shape
+from ..ir.graph import Node
 from ..ops.convert import as_node
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import input

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import ConfigError, ShapeError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.elementwise.arithmetic import add
 from ..ops.shape.joining import concatenate
 from .activations import activation as function_of

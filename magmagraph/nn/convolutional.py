@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, ShapeError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.convolution.functions import conv2d
 from ..ops.reduction.statistics import mean
 from ..ops.spatial.pooling import avg_pool2d, max_pool2d

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import init as module
 from ..errors import ConfigError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.random.bits import next_stream
 
 __all__ = ["initializer"]

@@ -15,17 +15,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ..config import config
-from ..defaults import stateful
 from ..dtypes import canonical, is_float
 from ..errors import ConfigError, GraphError, ShapeError, message
-from ..graph import Node
+from ..function.defaults import stateful
+from ..help.argument_errors import tell_methods
 from ..init import zeros
+from ..ir.graph import Node
+from ..ir.scope import scope
+from ..ir.types import Extent
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, variable
 from ..regularize import Penalty
-from ..scope import scope
-from ..telling import tell_methods
-from ..types import Extent
 from .initializers import initializer
 
 __all__ = [
@@ -327,7 +327,7 @@ class Layer:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            from ..spellings import OF_LAYER
+            from ..help.spellings import OF_LAYER
 
             if name not in OF_LAYER:
                 return object.__getattribute__(self, name)  # it raises as it did

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..defaults import stateful
+from ..function.defaults import stateful
 from ..functional.batch_normalization import batch_norm, running_statistics
 from ..functional.normalization import layer_norm
-from ..graph import Node
+from ..ir.graph import Node
 from .layer import Layer, features
 
 __all__ = ["BatchNorm", "LayerNorm"]

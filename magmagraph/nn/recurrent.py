@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.transforms.scanning import scan
 from ..dtypes import is_integer
 from ..errors import ConfigError, DTypeError, ShapeError, message
 from ..functional.dropping import dropout
-from ..graph import Node
-from ..op import describe
+from ..ir.graph import Node
+from ..ir.op import describe
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, multiply, subtract
 from ..ops.elementwise.comparison import less, where
@@ -28,7 +29,6 @@ from ..ops.shape.arrange import moveaxis, reshape
 from ..ops.shape.creation import ones, zeros
 from ..ops.shape.joining import concatenate
 from ..ops.shape.pieces import split
-from ..transforms.scanning import scan
 from .activations import activation as function_of
 from .initializers import initializer
 from .layer import Layer, count, features, float_node

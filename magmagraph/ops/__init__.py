@@ -11,8 +11,8 @@ import importlib
 import os
 from collections.abc import Callable, Iterator
 
-from ..collection import collection_paused
-from ..op import Composite, Op
+from ..ir.collection import collection_paused
+from ..ir.op import Composite, Op
 
 TABLE: dict[str, Op | Composite] = {}
 """Name -> record, of every operation."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..config import config
-from ..dims import Dim
 from ..dtypes import (
     FLOATS,
     canonical,
@@ -23,9 +22,10 @@ from ..dtypes import (
     weak_dtype,
 )
 from ..errors import ConfigError, DTypeError, message
-from ..graph import Node
-from ..op import INEXACT, BadSample, Call, Kind, Op, Sample, Scalar, Tests, describe
-from ..types import Type
+from ..ir.dims import Dim
+from ..ir.graph import Node
+from ..ir.op import INEXACT, BadSample, Call, Kind, Op, Sample, Scalar, Tests, describe
+from ..ir.types import Type
 from .leaf import constant, natural_dtype
 from .rules import onnx_forms, onnx_pairs
 

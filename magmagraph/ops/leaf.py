@@ -8,10 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from .. import dims
 from .. import init as initial
 from ..config import config
-from ..dims import Dim
 from ..dtypes import (
     INT64,
     canonical,
@@ -22,12 +20,14 @@ from ..dtypes import (
     is_float,
 )
 from ..errors import ArgumentError, DTypeError, GraphError, ShapeError, message
-from ..graph import Key, Node
-from ..lines import caller_line
-from ..op import Call, Effect, Kind, Op
-from ..types import Extent, Shape, Type
-from ..values.given import made_of_numbers, plain_array, unlike_numbers
-from ..values.state import State
+from ..ir import dims
+from ..ir.dims import Dim
+from ..ir.graph import Key, Node
+from ..ir.lines import caller_line
+from ..ir.op import Call, Effect, Kind, Op
+from ..ir.types import Extent, Shape, Type
+from ..ir.values.given import made_of_numbers, plain_array, unlike_numbers
+from ..ir.values.state import State
 from .rules import onnx_forms
 
 ShapeLike = Extent | str | None | Sequence[Extent | str | None]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dims import Dim
 from ..errors import ArgumentError, message
-from ..graph import Node
+from ..ir.dims import Dim
+from ..ir.graph import Node
 from .convert import cast
 from .elementwise import arithmetic, bits, comparison, complex_numbers, math, rounding, signs
 from .indexing import keys

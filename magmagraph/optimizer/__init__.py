@@ -14,7 +14,7 @@ variable, too.
 ==================  ===========================================================================
 """
 
-from ..telling import tell, tell_classes
+from ..help.argument_errors import tell, tell_classes
 from .adaptive import AdaGrad, Adam, AdamW, RMSProp
 from .base import Optimizer
 from .clip import clip_by_norm, clip_by_value, global_norm

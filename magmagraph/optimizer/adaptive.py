@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, negative, square, subtract
 from ..ops.elementwise.math import expm1, sqrt

@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..autodiff.autodiff import grad
 from ..config import config
 from ..dtypes import promote
 from ..errors import ConfigError, UpdateError, message
 from ..function import Function, function
-from ..gradients.autodiff import grad
-from ..graph import Node
+from ..help.argument_errors import tell_methods
+from ..ir.graph import Node
 from ..ops.convert import as_dtype, as_node
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.elementwise.comparison import equal, where
 from ..ops.leaf import Variable
-from ..telling import tell_methods
 from .clip import clip_by_norm, clip_by_value
 from .groups import Group, entries, targets
 from .memory import Memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import GradientError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, square
 from ..ops.elementwise.comparison import clip, maximum

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.elementwise.arithmetic import add, multiply, subtract
 from ..ops.leaf import Variable
 from .base import Optimizer

@@ -7,11 +7,11 @@ from typing import Any
 
 from ..dtypes import is_complex, is_float
 from ..errors import ConfigError, UpdateError, message
-from ..graph import Node
-from ..nesting import leaves
-from ..op import describe
+from ..ir.graph import Node
+from ..ir.nesting import leaves
+from ..ir.op import describe
+from ..ir.records import record
 from ..ops.leaf import Variable
-from ..records import record
 from .rate import Rate
 
 _PARTS = "two real variables, put together by mg.complex(real, imag)"

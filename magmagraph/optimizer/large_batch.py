@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.convert import as_node
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import greater, minimum, where

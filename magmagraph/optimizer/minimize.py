@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..defaults import default_updates
+from ..autodiff.autodiff import check_loss
 from ..errors import ConfigError, DivergedError, UpdateError, message
 from ..function import function
+from ..function.defaults import default_updates
 from ..function.feeds import named_feeds
-from ..gradients.autodiff import check_loss
-from ..graph import Node
+from ..ir.graph import Node
+from ..ir.records import record
 from ..ops.leaf import Variable
-from ..records import record
 
 __all__ = ["MinimizeResult", "minimize"]
 

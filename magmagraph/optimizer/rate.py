@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config import config
 from ..errors import ConfigError, message
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.leaf import Variable, variable
 from ..schedule import Plateau, at, exact_rate

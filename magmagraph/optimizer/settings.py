@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, message
-from ..graph import Node
+from ..ir.graph import Node
 
 __all__ = ["RANGES", "check_settings"]
 

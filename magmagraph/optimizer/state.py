@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.convert import as_dtype, cast
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable

@@ -42,8 +42,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import is_float
-from ..graph import Graph, Node, Trace
-from ..op import Kind
+from ..ir.graph import Graph, Node, Trace
+from ..ir.op import Kind
 from ..ops.convert import cast
 from ..ops.indexing.gathering import SCATTER_ADD
 from ..ops.products.lowered import GEMM, gemm, scatter_rows

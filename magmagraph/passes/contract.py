@@ -35,14 +35,14 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import is_inexact
-from ..graph import Graph, Node, Trace
-from ..op import Kind
+from ..ir.graph import Graph, Node, Trace
+from ..ir.op import Kind
+from ..ir.types import Shape
 from ..ops.elementwise.arithmetic import MULTIPLY
 from ..ops.products.contraction import MATMUL
 from ..ops.products.lowered import GEMM, SYRK, gemm
 from ..ops.reduction.primitives import SUM
 from ..ops.shape.layout import BROADCAST_TO, TRANSPOSE, reshape
-from ..types import Shape
 from . import loops
 from .lowering.buffers import hinted
 from .pipeline import Options

@@ -5,7 +5,7 @@ It comes with `simplify`, so that every other rule sees what is inside.
 
 from __future__ import annotations
 
-from ..graph import Node
+from ..ir.graph import Node
 from ..ops.control.identities import ITEM
 from ..ops.control.subgraph import SUBGRAPH, inlined
 from .rewriting.rewrite import Match, Rule

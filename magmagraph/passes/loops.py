@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..graph import Graph, Node, Trace, topological
-from ..op import Effect, Kind
+from ..ir.graph import Graph, Node, Trace, topological
+from ..ir.op import Effect, Kind
+from ..ir.records import record
+from ..ir.types import Extent, Type
 from ..ops.control.identities import ITEM
 from ..ops.control.loop import LOOP, extent_of
 from ..ops.control.loop_parts import Parts, for_all_rows
 from ..ops.elementwise.arithmetic import ADD
 from ..ops.reduction.primitives import SUM
 from ..ops.shape.layout import TRANSPOSE
-from ..records import record
-from ..types import Extent, Type
 from .lowering.buffers import hinted
 from .pipeline import Options
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any
 
-from .. import records
 from ..config import config
 from ..errors import ConfigError, MagmagraphError, PassError, ShardingError, message
-from ..graph import Graph, Trace
-from ..target import Target
+from ..ir import records
+from ..ir.graph import Graph, Trace
+from ..ir.target import Target
 from ..text.writing import dump
 from .report import Record, Report
 

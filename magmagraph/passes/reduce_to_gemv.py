@@ -24,8 +24,8 @@ Numerics: `reassoc`.
 from __future__ import annotations
 
 from ..dtypes import is_float
-from ..graph import Graph, Node, Trace, freeze
-from ..op import Kind
+from ..ir.graph import Graph, Node, Trace, freeze
+from ..ir.op import Kind
 from ..ops.leaf import parameter
 from ..ops.products.lowered import gemv_sum
 from ..ops.reduction.primitives import SUM

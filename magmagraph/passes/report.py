@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import records
-from ..fallback import Fallback, Fallbacks
-from ..graph import Graph, Node
+from ..ir import records
+from ..ir.fallback import Fallback, Fallbacks
+from ..ir.graph import Graph, Node
 
 WIDTH = 100  # characters of a line of a printed report
 _KEPT = "\u00a0"  # a space at which no line is broken

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..communicator import Communicator
-from ..fallback import Fallbacks
-from ..plan import Plan
+from ..ir.communicator import Communicator
+from ..ir.fallback import Fallbacks
+from ..ir.plan import Plan
 
 
 class Bound(Protocol):

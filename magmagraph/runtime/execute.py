@@ -7,8 +7,8 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
-from ..graph import Graph
-from ..plan import Plan
+from ..ir.graph import Graph
+from ..ir.plan import Plan
 from .backend import Prepared
 from .comm import local_rank, ranks_started
 
@@ -29,7 +29,7 @@ def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
         from .cuda.backend import CudaPrepared
 
         return CudaPrepared(plan, device)
-    from .numpy.backend import NumpyPrepared
+    from .cpu.backend import NumpyPrepared
 
     return NumpyPrepared(plan, budget)
 
@@ -38,7 +38,7 @@ def begin(graph: Graph, device: str = "cpu") -> None:
     """Start building what a graph's plan needs on a device, beside the passes; returns at once."""
     if device != "cpu":
         return
-    from .numpy import warmup
+    from .cpu import warmup
 
     warmup.begin(graph)
 
@@ -52,7 +52,7 @@ def threads(device: str = "cpu") -> int:
         from .cuda.device import device_of
 
         return 2 * device_of(device).multiprocessors
-    from .numpy.threads import get_threads
+    from .cpu.threads import get_threads
 
     return get_threads()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..target import Target
+from ..ir.target import Target
 from .execute import arena_layout, threads
 from .families import FAMILIES
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..agreeing import described, refused
-from ..communicator import Communicator
 from ..errors import MagmagraphError
-from ..graph import Graph, Node
-from ..op import Kind
+from ..ir.communicator import Communicator
+from ..ir.graph import Graph, Node
+from ..ir.op import Kind
+from ..ir.rank_failures import described, refused
 
 __all__ = ["bodies_within", "holds", "run_before", "says", "speaks"]
 

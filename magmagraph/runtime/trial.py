@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError
-from ..plan import Place, Plan
+from ..ir.plan import Place, Plan
 from .cache import content_key, default_choices
+from .cpu.compilers import machine
 from .execute import device_name, prepare, threads
-from .numpy.compilers import machine
 
 ROUNDS = 15  # after which it is asked whether the turns have decided, and after twice as many
 LEAST = 7  # rounds of candidates that take long
@@ -127,7 +127,7 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float]:
 @cache
 def _revision() -> str:
     """Return what tells kernels, their generator and machines apart: another may be faster."""
-    folder = Path(__file__).parent / "numpy"
+    folder = Path(__file__).parent / "cpu"
     files = [*folder.rglob("*.c"), *folder.glob("codegen/*.py"), *folder.glob("functions/*.py")]
     files += [folder / f"{name}.py" for name in ("binding", "support")]
     return content_key(*(file.read_text("utf-8") for file in sorted(files)), *machine())[:8]

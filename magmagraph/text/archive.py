@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..collection import collection_paused
 from ..distributed.strategies import held_apart
 from ..distributed.written import strategy_of, written
 from ..dtypes import canonical
@@ -39,9 +38,10 @@ from ..files.arrays import read_npy
 from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
 from ..function.structure import Structure
-from ..graph import Graph, Node
-from ..plan import Role
-from ..types import FilePath
+from ..ir.collection import collection_paused
+from ..ir.graph import Graph, Node
+from ..ir.plan import Role
+from ..ir.types import FilePath
 from .archive_schema import MANIFEST, SETTINGS
 from .reading import load_graph
 from .writing import Writer, dump

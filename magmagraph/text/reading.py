@@ -18,22 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
-from ..attributes import LARGEST
-from ..collection import collection_paused
-from ..custom import OWN
-from ..dims import Constraint
-from ..dims.algebra import LongExtent
+from ..codegen.region.analysis import Region, analyze
 from ..errors import GraphError, MagmagraphError, PlanError, ShapeError
 from ..files.reading import Damaged
-from ..graph import Graph, Interner, Key, Node
-from ..op import Effect, Kind, Op
+from ..functional.custom import OWN
+from ..ir import dims
+from ..ir.attributes import LARGEST
+from ..ir.collection import collection_paused
+from ..ir.dims import Constraint
+from ..ir.dims.algebra import LongExtent
+from ..ir.graph import Graph, Interner, Key, Node
+from ..ir.op import Effect, Kind, Op
+from ..ir.plan import KernelFamily, Place, Plan, Role, Slot, Step, Value
+from ..ir.types import Extent, Type, TypeLike
+from ..ir.values.state import State
 from ..ops import TABLE
 from ..ops.leaf import INPUT, PARAMETER, VARIABLE, Variable, parameter
-from ..plan import KernelFamily, Place, Plan, Role, Slot, Step, Value
-from ..region.analysis import Region, analyze
-from ..types import Extent, Type, TypeLike
-from ..values.state import State
 from .rows import Row, Rows
 from .writing import (
     DTYPES,

@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
-from ..collection import collection_paused
-from ..dims import Dim
-from ..dims.algebra import atom_dim
 from ..dtypes import SUPPORTED
 from ..errors import GraphError, message
-from ..graph import Graph, Node, topological
+from ..ir import dims
+from ..ir.collection import collection_paused
+from ..ir.dims import Dim
+from ..ir.dims.algebra import atom_dim
+from ..ir.graph import Graph, Node, topological
+from ..ir.plan import Place, Plan, Role, Slot, Step
+from ..ir.types import Extent, Type
 from ..ops.leaf import PARAMETER
-from ..plan import Place, Plan, Role, Slot, Step
-from ..types import Extent, Type
 
 SHOWN = 8  # elements of a constant that are written out
 FIRST = 3  # elements that a longer one shows
@@ -59,7 +59,7 @@ def dump(what: Any, *, data: bool = True) -> str:
     Examples
     --------
     >>> import magmagraph as mg
-    >>> from magmagraph.graph import freeze
+    >>> from magmagraph.ir.graph import freeze
     >>> x = mg.input("x", shape=("batch", 3))
     >>> print(dump(freeze([x], [mg.add(x, x)])))
     %0 = input() : float32[batch, 3]  # x

@@ -11,7 +11,7 @@
 The objective is given a `Trial`; a `SearchResult` holds a `TrialResult` for each.
 """
 
-from ..telling import tell, tell_classes
+from ..help.argument_errors import tell, tell_classes
 from .callback import Report
 from .domains import choice, grid, integers, log_uniform, uniform
 from .engine import TrialError

@@ -34,7 +34,7 @@ from ..files.schema import (
     whole,
 )
 from ..files.writing import flush_folder, storage_errors
-from ..types import FilePath
+from ..ir.types import FilePath
 from .domains import MOST_STEPS, Code
 from .goal import Values
 from .trial import TrialResult

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ConfigError, message
-from ..locking import cached_property
+from ..ir.locking import cached_property
 from .domains import Code
 from .space import Space
 

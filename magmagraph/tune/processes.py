@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing import connection
 from typing import Any
 
-from ..cores import allowed_cores
 from ..errors import ConfigError, message
+from ..ir.cores import allowed_cores
 from .engine import Engine, Work
 from .trial import Outcome
 

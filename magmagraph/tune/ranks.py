@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..communicator import Communicator
 from ..errors import CommunicationError, ConfigError, message
-from ..ranks import using
+from ..ir.communicator import Communicator
+from ..ir.ranks import using
 from .engine import Engine, Work
 from .processes import check_workers
 from .trial import Outcome, TrialResult

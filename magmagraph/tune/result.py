@@ -9,8 +9,8 @@ from pathlib import Path
 from ..errors import DataError, message
 from ..files.reading import Damaged, reading
 from ..files.writing import replace_file, write_file
-from ..tables import table
-from ..types import FilePath
+from ..ir.tables import table
+from ..ir.types import FilePath
 from .goal import Goal
 from .journal import numbers_of, read_journal
 from .page import page

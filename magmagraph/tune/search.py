@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError, message
-from ..ranks import current
+from ..ir.ranks import current
 from .engine import Engine, Limits, Work
 from .goal import Goal
 from .journal import Journal

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, message
-from ..locking import cached_property
+from ..ir.locking import cached_property
 from .domains import Choice, Code, Domain, Steps, Uniform, choice
 
 __all__ = ["Space"]

@@ -8,7 +8,7 @@
 Functions that are modules are called with a `Context`; `run` returns a `Result` of `ModuleRun`.
 """
 
-from ..telling import tell, tell_classes
+from ..help.argument_errors import tell, tell_classes
 from .client import WorkflowStopped, WorkflowTimeout
 from .context import Context, Store
 from .engine import run

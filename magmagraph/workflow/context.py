@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..communicator import Communicator
 from ..errors import GraphError, message
+from ..ir.communicator import Communicator
 from .client import Client
 from .modules import Module
 

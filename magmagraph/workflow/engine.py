@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..communicator import Communicator
 from ..errors import CommunicationError, ConfigError, MagmagraphError
-from ..ranks import current
-from ..types import FilePath
+from ..ir.communicator import Communicator
+from ..ir.ranks import current
+from ..ir.types import FilePath
 from .client import Client
 from .file import parse, text_of
 from .line import JOB, Line, Pause

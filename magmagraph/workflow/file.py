@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError, MissingFileError, message
 from ..files.reading import check_depth, read_file
-from ..types import FilePath
+from ..ir.types import FilePath
 from .modules import Module, Workflow, order
 
 __all__ = ["parse", "read", "text_of"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..communicator import Communicator
+from ..ir.communicator import Communicator
 
 __all__ = ["ANSWER", "JOB", "MAIL", "REQUEST", "Counts", "Letter", "Line", "Pause"]
 

@@ -15,8 +15,8 @@ from ..files.writing import replace_file, write_file
 from ..inspect.pictures.chart import Frame, Scale, cut
 from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ..inspect.pictures.svg import FONT
-from ..tables import table
-from ..types import FilePath
+from ..ir.tables import table
+from ..ir.types import FilePath
 
 __all__ = ["ModuleRun", "Result", "WorkflowError"]
 

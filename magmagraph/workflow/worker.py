@@ -8,10 +8,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..communicator import Communicator
 from ..function.devices import replace_threads
-from ..ranks import using
-from ..watch import of_user
+from ..ir.communicator import Communicator
+from ..ir.ranks import using
+from ..runtime.watch import of_user
 from .client import Client, WorkflowStopped
 from .context import Context
 from .line import JOB, REQUEST, Address, Letter, Line, Pause

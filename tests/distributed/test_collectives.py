@@ -9,12 +9,12 @@ import pytest
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.communicator import Mesh
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import GraphError
+from magmagraph.ir.communicator import Mesh
+from magmagraph.ir.ranks import current
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
-from magmagraph.ranks import current
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 

@@ -9,10 +9,10 @@ import pytest
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.communicator import Mesh
 from magmagraph.distributed.matching import Entry, play
 from magmagraph.dtypes import canonical
 from magmagraph.errors import CommunicationError, GraphError
+from magmagraph.ir.communicator import Mesh
 
 
 def values(seed: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 import magmagraph as mg
 from magmagraph import distributed as ranks
 from magmagraph.errors import CommunicationError
-from magmagraph.ranks import current
+from magmagraph.ir.ranks import current
 
 
 def test_messages_and_their_gradients() -> None:

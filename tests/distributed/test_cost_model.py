@@ -21,7 +21,7 @@ from magmagraph.distributed.cost.costs import (
 )
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.dtypes import tolerance
-from magmagraph.ranks import using
+from magmagraph.ir.ranks import using
 
 LINKS = mg.distributed.Links(3e-6, 1 / 10e9, adding=1 / 50e9)
 CLOSE = {"rtol": tolerance(np.dtype("float64"), "reassoc").relative}

@@ -15,7 +15,7 @@ from magmagraph.distributed.cost.costs import Compute, Form, Message, Start, Tim
 from magmagraph.distributed.cost.sharing import Phase, beside, slowed
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import ConfigError
-from magmagraph.ranks import current
+from magmagraph.ir.ranks import current
 
 LOOSE = tolerance(np.dtype(np.float64), "reassoc")[0] * 1e3
 LINKS = mg.distributed.Links(1e-6, 1e-10)

@@ -17,10 +17,10 @@ from magmagraph.distributed import DataParallel
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import ConfigError, ShardingError
-from magmagraph.op import Op
+from magmagraph.ir.op import Op
+from magmagraph.ir.ranks import using
 from magmagraph.ops import TABLE
 from magmagraph.passes import pipeline
-from magmagraph.ranks import using
 
 FLOAT64 = np.dtype(np.float64)
 CLOSE = tolerance(FLOAT64, "reassoc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import magmagraph as mg
-from magmagraph.graph import Graph, Node, freeze
+from magmagraph.ir.graph import Graph, Node, freeze
 from magmagraph.ops.collective.whole import ALLREDUCE
 from magmagraph.passes.distribute.buckets import buckets
 

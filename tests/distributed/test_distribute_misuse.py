@@ -21,7 +21,7 @@ from magmagraph.distributed import (
 )
 from magmagraph.distributed.alike import check_alike
 from magmagraph.errors import CommunicationError, ConfigError, FeedError, ShardingError
-from magmagraph.ranks import current
+from magmagraph.ir.ranks import current
 
 SOON = 5.0  # seconds, of jobs whose ranks would wait for thirty
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from magmagraph import cli, run, watch
+from magmagraph import cli, run
 from magmagraph.distributed import JobError, launch
 from magmagraph.distributed.launching import job as launch_job
 from magmagraph.distributed.launching import report as launch_report
@@ -25,6 +25,7 @@ from magmagraph.distributed.launching.engine import Engine, _engine, find_engine
 from magmagraph.distributed.launching.line import Line
 from magmagraph.distributed.launching.report import Failure
 from magmagraph.errors import ConfigError, DeviceError
+from magmagraph.runtime import watch
 
 linux = pytest.mark.skipif(
     not os.path.isdir("/proc/self"), reason="processes of others are seen in Linux's /proc"
@@ -425,7 +426,7 @@ def test_failures_are_equal_by_their_words():
 
 HOOKED = """
 import os, sys
-from magmagraph import watch
+from magmagraph.runtime import watch
 watch.install(1, 2, lambda status: (sys.stdout.flush(), os._exit(50 + status)))
 {body}
 """

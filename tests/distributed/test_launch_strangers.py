@@ -361,7 +361,7 @@ def test_messages_of_ranks_are_of_known_forms():
 
 def say(content: bytes, times: int) -> int:
     """Send something to the launcher as rank 1, and wait."""
-    from magmagraph import watch
+    from magmagraph.runtime import watch
 
     if int(os.environ["PMI_RANK"]) == 1:
         line: Line = watch._tell.__self__  # type: ignore[union-attr]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from magmagraph import launchers
 from magmagraph.errors import CommunicationError
+from magmagraph.ir import launchers
 
 PREFIXES = ("PMI", "OMPI_", "MV2_", "SLURM_", "MPI_LOCAL")
 BATCH = str(0xFFFF_FFFB)  # Slurm's number of the step that a job script is

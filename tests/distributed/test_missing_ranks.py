@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from magmagraph import watch
 from magmagraph.errors import CommunicationError
+from magmagraph.runtime import watch
 from magmagraph.runtime.comm.host import Host
 
 EVERYBODY = " on 3 ranks"

@@ -16,14 +16,14 @@ from mutated_texts import mutated, texts, watched
 from test_archive import rewritten
 
 import magmagraph as mg
-from magmagraph.dims import parse
 from magmagraph.errors import DataError, GraphError, PlanError, ShapeError
-from magmagraph.graph import freeze
+from magmagraph.ir.dims import parse
+from magmagraph.ir.graph import freeze
+from magmagraph.ir.values.state import State
 from magmagraph.model import files
 from magmagraph.runtime.families import FAMILIES
 from magmagraph.text import reading
 from magmagraph.text.writing import dump
-from magmagraph.values.state import State
 
 load = partial(reading.load, families=FAMILIES)
 

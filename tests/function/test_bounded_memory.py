@@ -15,7 +15,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.runtime.cache import DiskCache, content_key
-from magmagraph.runtime.numpy import compiler
+from magmagraph.runtime.cpu import compiler
 
 serial = itertools.count()
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph import collection
-from magmagraph.collection import collection_paused
 from magmagraph.config import config
-from magmagraph.graph import freeze
+from magmagraph.ir import collection
+from magmagraph.ir.collection import collection_paused
+from magmagraph.ir.graph import freeze
 
 
 def _called(scale: float) -> mg.Function:

@@ -100,7 +100,7 @@ def test_two_new_values_and_bodies_are_refused():
     with pytest.raises(mg.GraphError, match="given one new value for each position"):
         mg.vmap(lambda row: mg.stateful(row, {mean: mg.sum(row)}))(mg.ones((3, 2)))
     with pytest.raises(mg.GraphError, match="inside the body of an operation"):
-        from magmagraph.transforms.closure import close
+        from magmagraph.autodiff.transforms.closure import close
 
         close([carrier * 2.0], [x])
 

@@ -16,7 +16,7 @@ import pytest
 from reference_network import initial_parameters
 
 import magmagraph as mg
-from magmagraph.runtime.numpy.threads import set_threads
+from magmagraph.runtime.cpu.threads import set_threads
 
 STEPS = 300
 BATCH = 100

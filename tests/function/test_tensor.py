@@ -11,12 +11,7 @@ import pytest
 from needs import missing_gpu
 
 import magmagraph as mg
-from magmagraph.values.storage import (
-    DeviceStorage,
-    HostStorage,
-    UnifiedStorage,
-    VariableStorage,
-)
+from magmagraph.ir.values.storage import DeviceStorage, HostStorage, UnifiedStorage, VariableStorage
 
 INDICES = [
     0, -1, (1, -2), slice(1, None), (slice(None), slice(None, None, -1)), (..., 0), (0, ...),

@@ -9,7 +9,7 @@ from typing import Any
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.ranks import current
+from magmagraph.ir.ranks import current
 
 JOBS = Path(__file__).resolve().parents[1] / "distributed" / "test_agreeing.py"
 

@@ -16,9 +16,9 @@ from ranks_strategies import say
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.communicator import Communicator
 from magmagraph.dtypes import canonical
-from magmagraph.op import Kind
+from magmagraph.ir.communicator import Communicator
+from magmagraph.ir.op import Kind
 from magmagraph.runtime.comm.aware import AwareRank
 from magmagraph.runtime.cuda.launching.carriers import carriers_of
 from magmagraph.runtime.cuda.launching.segments import Interpreted, Segment

@@ -9,7 +9,7 @@ import numpy as np
 import magmagraph as mg
 from magmagraph import distributed as ranks
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.op import Kind
+from magmagraph.ir.op import Kind
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
 from magmagraph.runtime.cuda.launching.collectives import CollectiveCall

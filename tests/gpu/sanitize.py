@@ -40,8 +40,8 @@ def regions() -> int:
     from regions import CASES, arrays_for
     from test_regions import run_on_device
 
+    from magmagraph.codegen.cuda import shares
     from magmagraph.runtime.cuda.device import device_of
-    from magmagraph.runtime.cuda.kernels import shares
     from magmagraph.runtime.cuda.kernels.fused import Modules
 
     shares.FAR, shares.AHEAD = 0, 512  # small rows, too, are brought into the cache ahead

@@ -247,7 +247,7 @@ def test_algorithms_of_our_own_run_by_name(algorithm: str, rng: np.random.Genera
 def test_everything_runs_without_the_library(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from magmagraph import fallback
+    from magmagraph.ir import fallback
     from magmagraph.runtime.cuda.library import cudnn
 
     monkeypatch.setattr(cudnn, "why_unavailable", lambda: "it is taken away")

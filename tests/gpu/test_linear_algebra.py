@@ -10,7 +10,7 @@ import pytest
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
-from magmagraph.fallback import ON_HOST
+from magmagraph.ir.fallback import ON_HOST
 
 pytestmark = pytest.mark.gpu
 

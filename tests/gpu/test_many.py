@@ -10,8 +10,8 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
+from magmagraph.runtime.cpu.cells import bodies_of
 from magmagraph.runtime.cuda.launching.calls import calls_of
-from magmagraph.runtime.numpy.cells import bodies_of
 
 pytestmark = pytest.mark.gpu
 

@@ -14,8 +14,8 @@ import pytest
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
-from magmagraph import dims
-from magmagraph.plan import Place
+from magmagraph.ir import dims
+from magmagraph.ir.plan import Place
 from magmagraph.runtime.cuda.arrange import arranged, reader_of
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.launching.launches import StepLaunches

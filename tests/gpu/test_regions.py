@@ -17,10 +17,10 @@ from regions import (
     region_of,
 )
 
-from magmagraph import dims
-from magmagraph.fallback import Refused
-from magmagraph.graph import Graph
-from magmagraph.region.analysis import Region, analyze_for_gpu
+from magmagraph.codegen.region.analysis import Region, analyze_for_gpu
+from magmagraph.ir import dims
+from magmagraph.ir.fallback import Refused
+from magmagraph.ir.graph import Graph
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of, source_of
 

@@ -13,11 +13,11 @@ from table import assert_agrees
 from test_regions import run_on_device
 
 import magmagraph as mg
-from magmagraph.runtime.cuda.kernels import shares
+from magmagraph.codegen.cuda import shares
+from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.cuda.shares import Shares, lines_for
+from magmagraph.runtime.cpu.cells import bodies_of
 from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of
-from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
-from magmagraph.runtime.cuda.kernels.shares import Shares, lines_for
-from magmagraph.runtime.numpy.cells import bodies_of
 
 ROW = 32 << 10  # bytes
 

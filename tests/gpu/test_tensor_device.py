@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.values.tensor import MEMORY
+from magmagraph.function.tensor import MEMORY
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ import pytest
 from interpreted import assert_close, value, values
 
 import magmagraph as mg
-from magmagraph.graph import topological
+from magmagraph.ir.graph import topological
 
 
 def scalar(name: str, at: float) -> mg.Node:

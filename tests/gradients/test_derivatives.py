@@ -5,7 +5,7 @@ import pytest
 from interpreted import assert_close, value, values
 
 import magmagraph as mg
-from magmagraph.graph import freeze, topological
+from magmagraph.ir.graph import freeze, topological
 
 
 def scalar(name: str, at: float) -> mg.Node:

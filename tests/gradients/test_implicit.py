@@ -7,8 +7,8 @@ import pytest
 from interpreted import value, values
 
 import magmagraph as mg
-from magmagraph import interpret
-from magmagraph.graph import freeze, topological
+from magmagraph.ir import interpret
+from magmagraph.ir.graph import freeze, topological
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 

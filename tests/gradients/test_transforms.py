@@ -7,7 +7,7 @@ import pytest
 from interpreted import assert_close, value, values
 
 import magmagraph as mg
-from magmagraph.graph import freeze, topological
+from magmagraph.ir.graph import freeze, topological
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 

@@ -21,8 +21,8 @@ from table import (
 )
 
 import magmagraph as mg
-from magmagraph.graph import topological
-from magmagraph.op import Kind, Op
+from magmagraph.ir.graph import topological
+from magmagraph.ir.op import Kind, Op
 from magmagraph.ops import TABLE
 from magmagraph.ops.control.mapped import MAPPED
 from magmagraph.ops.rules.batching import WORDS, rule_of

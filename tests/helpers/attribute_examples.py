@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 import magmagraph as mg
-from magmagraph.graph import Key, freeze
+from magmagraph.ir.graph import Key, freeze
+from magmagraph.ir.types import Type
+from magmagraph.ir.values.state import State
 from magmagraph.text.writing import Code
-from magmagraph.types import Type
-from magmagraph.values.state import State
 
 VALID: dict[str, Any] = {
     "int": 1, "Count": 1, "Positive": 1, "Step": 1, "Offset": 0, "Seed": 2**64 - 1, "Extent": 3,

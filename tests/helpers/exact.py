@@ -18,8 +18,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from magmagraph.graph import Graph
-from magmagraph.interpret import apply
+from magmagraph.ir.graph import Graph
+from magmagraph.ir.interpret import apply
 from magmagraph.ops.elementwise import family
 
 

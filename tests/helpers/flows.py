@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import magmagraph as mg
-from magmagraph.runtime.numpy.threads import get_threads
+from magmagraph.runtime.cpu.threads import get_threads
 
 
 def nothing(context: Any) -> None:

@@ -25,8 +25,8 @@ from table import leaves, results, sample_of, samples
 
 import magmagraph as mg
 from magmagraph.errors import GraphError, MagmagraphError, PlanError
-from magmagraph.graph import Graph, Node, Trace, freeze, topological
-from magmagraph.op import Call, Kind, Op
+from magmagraph.ir.graph import Graph, Node, Trace, freeze, topological
+from magmagraph.ir.op import Call, Kind, Op
 from magmagraph.ops import TABLE
 from magmagraph.ops.control.identities import ITEM
 from magmagraph.ops.control.loop import PULLBACK

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.graph import Node, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.interpret import evaluate
 
 
 def values(nodes: list[Node], feeds: Mapping[Node, Any] | None = None) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ import numpy as np
 from planned import options_of
 
 import magmagraph as mg
-from magmagraph.graph import Graph, Node, Trace, freeze, topological
+from magmagraph.ir.graph import Graph, Node, Trace, freeze, topological
 from magmagraph.ops import TABLE
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize

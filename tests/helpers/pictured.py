@@ -11,7 +11,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import FallbackWarning
-from magmagraph.graph import freeze
+from magmagraph.ir.graph import freeze
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from random_domains import DOMAINS, Domain, Maker, Pairs
 
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 
 
 def axis_of(build: Pairs, x: Any) -> int:

@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import magmagraph as mg
-from magmagraph import dims
-from magmagraph.custom import OWN
 from magmagraph.errors import MagmagraphError, PassError
-from magmagraph.graph import topological
-from magmagraph.op import Kind
+from magmagraph.functional.custom import OWN
+from magmagraph.ir import dims
+from magmagraph.ir.graph import topological
+from magmagraph.ir.op import Kind
 from magmagraph.ops import TABLE
 
 SECONDS = 20.0  # of one call; all that end take less than one or two

@@ -9,8 +9,8 @@ import numpy as np
 from random_domains import Case
 
 import magmagraph as mg
-from magmagraph.graph import Node, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.interpret import evaluate
 from magmagraph.ops.random.basic import RANDOM_STEP
 
 SINGLE = float(np.finfo(np.float32).eps)

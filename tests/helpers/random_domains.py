@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg
 
 import magmagraph as mg
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 
 MOST = 600  # elements of a value
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import magmagraph as mg
-from magmagraph.graph import Graph, Node, Trace, freeze
+from magmagraph.ir.graph import Graph, Node, Trace, freeze
 
 SIZES = {"n": 3, "m": 4}
 

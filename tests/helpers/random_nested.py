@@ -15,7 +15,7 @@ from random_domains import SIZES, Case
 from random_ways import WAYS, Made, cut, floats_of, program_at
 
 import magmagraph as mg
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 
 OUTER, INNER = 2, 3
 MOST = 40  # elements of what a Jacobian is taken of, and of what it is taken in

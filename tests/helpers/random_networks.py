@@ -9,7 +9,7 @@ import numpy as np
 from random_domains import DOMAINS, SIZES, Domain, Pairs
 
 import magmagraph as mg
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 
 LAST = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
 

@@ -14,7 +14,7 @@ from random_graphs import Builder, Maker, binary, cut, moved, normalized, reduce
 
 import magmagraph as mg
 from magmagraph.errors import ShapeError
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 
 EXTENTS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 65)
 NAMES = ("n", "m")

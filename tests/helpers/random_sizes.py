@@ -35,9 +35,9 @@ from random_domains import DOMAINS, PLAIN, Case, Domain, Maker, Pairs, small
 import magmagraph as mg
 from magmagraph.config import config
 from magmagraph.errors import MagmagraphError
-from magmagraph.graph import Node, freeze
+from magmagraph.ir.graph import Node, freeze
 from magmagraph.passes.pipeline import DEFAULT
-from magmagraph.runtime.numpy.threads import set_threads
+from magmagraph.runtime.cpu.threads import set_threads
 from magmagraph.text.writing import dump
 
 assert random_arrays and random_networks  # they register domains

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import magmagraph as mg
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 
 
 class Kept(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 from random_domains import Case, Pairs
 
 import magmagraph as mg
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 
 
 def _like(build: Pairs) -> tuple[Node, tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from random_checks import gradients, interpreted
 from random_domains import SIZES, Case
 
 import magmagraph as mg
-from magmagraph.graph import Node, topological
+from magmagraph.ir.graph import Node, topological
 
 
 class Made(NamedTuple):

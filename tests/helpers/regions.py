@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 import magmagraph as mg
-from magmagraph import dims
+from magmagraph.codegen.region.analysis import Region, analyze
 from magmagraph.dtypes import canonical, is_float, tolerance
-from magmagraph.graph import Graph, Node, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir import dims
+from magmagraph.ir.graph import Graph, Node, freeze
+from magmagraph.ir.interpret import evaluate
+from magmagraph.ir.types import Type
 from magmagraph.ops.leaf import parameter
 from magmagraph.ops.random.basic import RANDOM_BITS
-from magmagraph.region.analysis import Region, analyze
-from magmagraph.runtime.numpy import tiled
-from magmagraph.runtime.numpy.fused import Kernels
-from magmagraph.runtime.numpy.support import Program, address_of, aligned_empty
-from magmagraph.types import Type
+from magmagraph.runtime.cpu import tiled
+from magmagraph.runtime.cpu.fused import Kernels
+from magmagraph.runtime.cpu.support import Program, address_of, aligned_empty
 
 B, N = mg.Dim("B"), mg.Dim("N")
 SIZES = {"B": 13, "N": 37}

@@ -11,7 +11,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, is_complex, is_float, tolerance
-from magmagraph.op import Composite, Kind, Op, Sample
+from magmagraph.ir.op import Composite, Kind, Op, Sample
 from magmagraph.ops import TABLE
 
 DTYPES = tuple(map(canonical, ("float64", "float32", "float16", "bfloat16")))

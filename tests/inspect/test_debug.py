@@ -14,7 +14,7 @@ import pytest
 import magmagraph as mg
 from magmagraph.checks.debug import assert_ as asserted
 from magmagraph.errors import CheckError, DTypeError, GraphError, NonFiniteError
-from magmagraph.op import Effect
+from magmagraph.ir.op import Effect
 
 
 def here() -> str:

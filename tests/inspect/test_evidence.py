@@ -11,13 +11,13 @@ import pytest
 from random_graphs import random_program
 
 import magmagraph as mg
-from magmagraph.graph import Graph
 from magmagraph.inspect import evidence as module
 from magmagraph.inspect.ablate import Ablation, Ablations
 from magmagraph.inspect.checking.noise import rounding
 from magmagraph.inspect.evidence import evidence
 from magmagraph.inspect.peaks import Peaks, peaks
 from magmagraph.inspect.profile import profile
+from magmagraph.ir.graph import Graph
 from magmagraph.passes import Pass
 from magmagraph.passes.rewriting.rewrite import Rule, rewrite, rules_by_operation
 
@@ -126,7 +126,7 @@ def test_rounding_is_that_of_the_dtype_and_grows_where_terms_cancel() -> None:
     graph = function.source_graph
     feed = np.linspace(0.5, 1.0, 50)
     from magmagraph.inspect.checking.wide import evaluate_wide
-    from magmagraph.interpret import evaluate
+    from magmagraph.ir.interpret import evaluate
 
     own = evaluate(graph, {graph.inputs[0]: feed}, {})
     fed = {graph.inputs[0]: feed}

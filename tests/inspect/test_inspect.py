@@ -15,7 +15,7 @@ from random_graphs import random_program
 
 import magmagraph as mg
 from magmagraph.errors import FeedError, GraphError
-from magmagraph.graph import Graph
+from magmagraph.ir.graph import Graph
 from magmagraph.passes import Pass
 from magmagraph.text.writing import dump
 

@@ -11,14 +11,14 @@ import pytest
 from pictured import attention_block, seed_step
 
 import magmagraph as mg
-from magmagraph.collection import collection_paused
-from magmagraph.graph import freeze
 from magmagraph.inspect.pictures.geometry import Drawing, Placed, draw
 from magmagraph.inspect.pictures.layered import BOX_GAP, Net, layered
 from magmagraph.inspect.pictures.layered_order import crossings, ordered
 from magmagraph.inspect.pictures.scene import Scene, shared_scope
 from magmagraph.inspect.pictures.scene_frame import BOX, ROW_GAP, TYPE
-from magmagraph.op import Kind
+from magmagraph.ir.collection import collection_paused
+from magmagraph.ir.graph import freeze
+from magmagraph.ir.op import Kind
 from magmagraph.ops.control.fused import FUSED, FUSED_MANY
 
 

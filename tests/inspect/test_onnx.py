@@ -17,7 +17,7 @@ from table import PUBLIC, flattened, leaves, mapped, results, rounded, sample_of
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import GraphError, MagmagraphError
-from magmagraph.op import Sample
+from magmagraph.ir.op import Sample
 from magmagraph.ops import TABLE
 from magmagraph.ops.control.observing import muted
 

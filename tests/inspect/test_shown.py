@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.graph import Node
 from magmagraph.inspect.profile import _by_file
+from magmagraph.ir.graph import Node
 from magmagraph.passes.report import WIDTH, Report
 
 

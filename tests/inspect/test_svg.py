@@ -17,7 +17,7 @@ from pictured import attention_block, residual_step, seed_step
 
 import magmagraph as mg
 from magmagraph.inspect.pictures.palette import COLOURS, DARK, LIGHT, SIGNS, contrast, mixed
-from magmagraph.op import Kind
+from magmagraph.ir.op import Kind
 from magmagraph.ops.control.fused import FUSED, FUSED_MANY
 
 ROOT = Path(__file__).resolve().parents[2]

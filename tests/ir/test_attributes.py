@@ -12,29 +12,29 @@ from regions import make_body, region_of
 from table import leaves, results, sample_of, samples, together
 
 import magmagraph as mg
-from magmagraph.attributes import LARGEST
-from magmagraph.errors import GraphError, MagmagraphError, PlanError
-from magmagraph.graph import Graph, Key, Node, freeze, topological
-from magmagraph.op import Op
-from magmagraph.ops import TABLE
-from magmagraph.ops.leaf import CONSTANT, parameter
-from magmagraph.ops.shape.slicing import SLICE
-from magmagraph.ops.spatial.pooling_records import MAX_POOL
-from magmagraph.region.analysis import Region, analyze
-from magmagraph.runtime.cuda.kernels.few_channels_code import FewChannels
-from magmagraph.runtime.cuda.kernels.few_channels_code import source as channels_source
-from magmagraph.runtime.cuda.kernels.gathering_code import Gathering, gathering_source
-from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
-from magmagraph.runtime.cuda.kernels.pooling_code import Axis, Pooling
-from magmagraph.runtime.cuda.kernels.pooling_code import source as pooling_source
-from magmagraph.runtime.cuda.kernels.scattering_code import (
+from magmagraph.codegen.c.step import step_code
+from magmagraph.codegen.cuda.few_channels_code import FewChannels
+from magmagraph.codegen.cuda.few_channels_code import source as channels_source
+from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
+from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.cuda.pooling_code import Axis, Pooling
+from magmagraph.codegen.cuda.pooling_code import source as pooling_source
+from magmagraph.codegen.cuda.scattering_code import (
     Scattering,
     Sorting,
     scattering_source,
     sorting_source,
 )
-from magmagraph.runtime.literals import checked, literal, shown, word
-from magmagraph.runtime.numpy.codegen.step import step_code
+from magmagraph.codegen.literals import checked, literal, shown, word
+from magmagraph.codegen.region.analysis import Region, analyze
+from magmagraph.errors import GraphError, MagmagraphError, PlanError
+from magmagraph.ir.attributes import LARGEST
+from magmagraph.ir.graph import Graph, Key, Node, freeze, topological
+from magmagraph.ir.op import Op
+from magmagraph.ops import TABLE
+from magmagraph.ops.leaf import CONSTANT, parameter
+from magmagraph.ops.shape.slicing import SLICE
+from magmagraph.ops.spatial.pooling_records import MAX_POOL
 from magmagraph.text.reading import load
 from magmagraph.text.writing import Code, dump
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from magmagraph import dims
-from magmagraph.dims import (
+from magmagraph.errors import ShapeError
+from magmagraph.ir import dims
+from magmagraph.ir.dims import (
     BindingFailure,
     BroadcastFailure,
     Constraint,
@@ -39,7 +40,6 @@ from magmagraph.dims import (
     unify,
     upper,
 )
-from magmagraph.errors import ShapeError
 
 n, m, k = Dim("n"), Dim("m"), Dim("k")
 

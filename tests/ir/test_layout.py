@@ -10,11 +10,11 @@ import pytest
 from interpreted import value
 
 import magmagraph as mg
-from magmagraph import dims
-from magmagraph.dims import Constraint, Dim
 from magmagraph.errors import DTypeError, ShapeError
-from magmagraph.graph import Node, freeze
-from magmagraph.interpret import solve_sizes
+from magmagraph.ir import dims
+from magmagraph.ir.dims import Constraint, Dim
+from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.interpret import solve_sizes
 from magmagraph.ops.shape.layout import PLACE, RESHAPE, SLICE, TRANSPOSE
 from magmagraph.ops.shape.slicing import cut
 

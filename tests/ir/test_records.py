@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from magmagraph.records import record
+from magmagraph.ir.records import record
 
 
 @record(frozen=True)

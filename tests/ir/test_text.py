@@ -13,11 +13,11 @@ from random_graphs import random_program
 from table import PUBLIC, each_record, leaves, results, sample_of, samples
 
 import magmagraph as mg
-from magmagraph import interpret
 from magmagraph.dtypes import SUPPORTED
 from magmagraph.errors import GraphError, MagmagraphError, PlanError
 from magmagraph.function.feeds import bind_sizes
-from magmagraph.graph import Graph, Trace, freeze
+from magmagraph.ir import interpret
+from magmagraph.ir.graph import Graph, Trace, freeze
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize
 from magmagraph.runtime.families import FAMILIES

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from magmagraph.distributed import DataParallel, PipelineParallel
-from magmagraph.ranks import current
+from magmagraph.ir.ranks import current
 from magmagraph.runtime.comm.mpi import MPIRank
 
 STRATEGIES = {"rows": DataParallel, "stages": lambda: PipelineParallel(2)}

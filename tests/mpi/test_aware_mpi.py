@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from test_collectives_mpi import LARGE, many, methods
 
-from magmagraph.communicator import Mesh
 from magmagraph.dtypes import canonical
-from magmagraph.ranks import current, using
+from magmagraph.ir.communicator import Mesh
+from magmagraph.ir.ranks import current, using
 
 
 class Cupy:

@@ -11,11 +11,11 @@ import pytest
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.communicator import Mesh
-from magmagraph.cores import widest_affinity
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import CommunicationError
-from magmagraph.ranks import current, using
+from magmagraph.ir.communicator import Mesh
+from magmagraph.ir.cores import widest_affinity
+from magmagraph.ir.ranks import current, using
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "complex64")
 JOIN = {"sum": np.add, "max": np.maximum, "min": np.minimum}

@@ -11,10 +11,10 @@ import scipy.special
 from interpreted import assert_close, value, values
 
 import magmagraph as mg
-from magmagraph.dims import Dim
 from magmagraph.errors import DTypeError, ShapeError
-from magmagraph.graph import Node, freeze
-from magmagraph.op import Kind
+from magmagraph.ir.dims import Dim
+from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.op import Kind
 
 HUGE = np.array([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4], [3.0, 2.0, 1.0]])
 

@@ -12,7 +12,7 @@ from table import assert_agrees, magnitude
 
 import magmagraph as mg
 from magmagraph.errors import ShapeError
-from magmagraph.op import Kind
+from magmagraph.ir.op import Kind
 from magmagraph.ops.networks.attention import ROWS, ROWS_GRADIENT
 
 ALGORITHMS = ("full", "rows")

@@ -14,8 +14,8 @@ from table import PUBLIC, Record, is_float_array, leaves, rounded
 
 import magmagraph as mg
 from magmagraph.dtypes import can_feed, canonical, promote, tolerance, weak_dtype
-from magmagraph.graph import freeze
-from magmagraph.op import Kind
+from magmagraph.ir.graph import freeze
+from magmagraph.ir.op import Kind
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph import dims
 from magmagraph.dtypes import tolerance
+from magmagraph.ir import dims
 
 FLOAT32 = np.dtype(np.float32)
 

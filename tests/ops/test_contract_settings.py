@@ -73,7 +73,7 @@ def test_settings_of_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Threads and cache can be set in the program, which comes before the variables."""
     from magmagraph.data.files import user_cache
     from magmagraph.runtime.cache import cache_directory, cache_limit
-    from magmagraph.runtime.numpy.threads import get_threads
+    from magmagraph.runtime.cpu.threads import get_threads
 
     monkeypatch.setenv("MAGMAGRAPH_CACHE_SIZE", "5000")
     before = get_threads()

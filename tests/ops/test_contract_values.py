@@ -10,7 +10,7 @@ from test_contract_running import BATCH, agree, step
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical
-from magmagraph.values.dlpack import tensor_in
+from magmagraph.ir.values.dlpack import tensor_in
 
 
 def test_results_are_the_callers() -> None:

@@ -9,9 +9,9 @@ import pytest
 from interpreted import assert_close, value
 
 import magmagraph as mg
-from magmagraph.dims import Constraint, Dim
 from magmagraph.errors import DTypeError, ShapeError
-from magmagraph.graph import topological
+from magmagraph.ir.dims import Constraint, Dim
+from magmagraph.ir.graph import topological
 from magmagraph.ops.products.contraction import MATMUL
 
 N, M = Dim("n"), Dim("m")

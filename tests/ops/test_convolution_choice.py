@@ -13,12 +13,12 @@ from test_convolution import TILES, random_case
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
-from magmagraph.graph import Graph, Trace, freeze
+from magmagraph.ir.graph import Graph, Trace, freeze
 from magmagraph.ops.convolution.primitives import LANES, algorithms, default_algorithm, scratch
 from magmagraph.passes import pipeline
-from magmagraph.runtime.numpy.convolution.convolution import convolution_step
-from magmagraph.runtime.numpy.support import Program, address_of
-from magmagraph.runtime.numpy.threads import get_threads, set_threads
+from magmagraph.runtime.cpu.convolution.convolution import convolution_step
+from magmagraph.runtime.cpu.support import Program, address_of
+from magmagraph.runtime.cpu.threads import get_threads, set_threads
 
 GUARD = 4096
 

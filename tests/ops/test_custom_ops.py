@@ -7,8 +7,8 @@ import pytest
 from interpreted import assert_close, value, values
 
 import magmagraph as mg
-from magmagraph.custom import OWN
-from magmagraph.graph import freeze
+from magmagraph.functional.custom import OWN
+from magmagraph.ir.graph import freeze
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 

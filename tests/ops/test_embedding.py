@@ -9,7 +9,7 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
-from magmagraph.plan import Place
+from magmagraph.ir.plan import Place
 
 ROWS, WIDTH = 700, 6
 IDS = np.array([[3, 7], [3, 699], [0, 3]], np.int32)

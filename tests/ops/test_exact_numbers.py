@@ -20,7 +20,7 @@ from table import PUBLIC, flattened, results, rounded, sample_of
 
 import magmagraph as mg
 from magmagraph.dtypes import is_inexact
-from magmagraph.op import Kind
+from magmagraph.ir.op import Kind
 from magmagraph.ops import TABLE
 
 Case = tuple[str, tuple[Any, ...], dict[str, Any]]

@@ -22,8 +22,8 @@ from table import PUBLIC, dtypes_of, is_float_array, results
 
 import magmagraph as mg
 from magmagraph.dtypes import DType, canonical, finfo, is_complex, is_float, tolerance
-from magmagraph.graph import freeze
-from magmagraph.op import Kind, Sample
+from magmagraph.ir.graph import freeze
+from magmagraph.ir.op import Kind, Sample
 
 mpmath = pytest.importorskip("mpmath", reason="pip install magmagraph[dev]")
 

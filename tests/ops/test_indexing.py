@@ -10,8 +10,8 @@ from interpreted import value
 
 import magmagraph as mg
 from magmagraph.config import config
-from magmagraph.dims import Dim
 from magmagraph.errors import DTypeError, ShapeError
+from magmagraph.ir.dims import Dim
 from magmagraph.ops.indexing.ordered import put_in_order
 
 AT = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}

@@ -13,7 +13,7 @@ from matrices import Rng, adjoint, hermitian, real_sum
 
 import magmagraph as mg
 from magmagraph.errors import DTypeError, LinAlgError, ShapeError
-from magmagraph.graph import topological
+from magmagraph.ir.graph import topological
 from magmagraph.ops.products.contraction import MATMUL
 
 # Names and namespaces.

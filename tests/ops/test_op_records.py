@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.op import (
+from magmagraph.ir.op import (
     INEXACT,
     REAL,
     Composite,

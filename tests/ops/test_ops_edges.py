@@ -22,7 +22,7 @@ from table import (
 )
 
 import magmagraph as mg
-from magmagraph.op import Kind
+from magmagraph.ir.op import Kind
 
 # Elementwise, but for an axis with a meaning: their shapes cannot be any.
 WITH_AXES = {"prelu": "a slope for each channel", "smooth_labels": "classes along an axis"}

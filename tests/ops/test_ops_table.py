@@ -31,10 +31,10 @@ from table import (
 )
 
 import magmagraph as mg
-from magmagraph.dims import Dim
 from magmagraph.dtypes import is_complex, is_inexact, real_dtype
 from magmagraph.errors import MagmagraphError
-from magmagraph.op import Kind, Op
+from magmagraph.ir.dims import Dim
+from magmagraph.ir.op import Kind, Op
 from magmagraph.ops import TABLE
 
 SAMPLES = list(samples())

@@ -15,12 +15,12 @@ import scipy.stats
 from interpreted import assert_close, value
 
 import magmagraph as mg
+from magmagraph.codegen.functions import philox as in_c
 from magmagraph.errors import DTypeError, ShapeError
-from magmagraph.graph import Node, freeze, topological
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Node, freeze, topological
+from magmagraph.ir.interpret import evaluate
 from magmagraph.ops.random.basic import RANDOM_BITS, RANDOM_STEP
 from magmagraph.ops.random.philox import bits, philox, stream_key
-from magmagraph.runtime.numpy.functions import philox as in_c
 from magmagraph.text.reading import load
 
 # D. E. Shaw Research's Random123 publishes these: counter, key, result.

@@ -15,8 +15,8 @@ from interpreted import value
 
 import magmagraph as mg
 from magmagraph.errors import DTypeError, ShapeError
-from magmagraph.graph import Node
-from magmagraph.runtime.numpy.threads import set_threads
+from magmagraph.ir.graph import Node
+from magmagraph.runtime.cpu.threads import set_threads
 
 # Chance alone fails a test of this level once in a million seeds; the seeds are fixed anyway.
 LEVEL = 1e-6

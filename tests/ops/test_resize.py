@@ -7,8 +7,8 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
-from magmagraph.dims import Dim
 from magmagraph.errors import ShapeError
+from magmagraph.ir.dims import Dim
 
 RAMP = np.arange(4.0).reshape(1, 1, 4)
 

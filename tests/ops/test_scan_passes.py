@@ -6,7 +6,7 @@ from interpreted import assert_close
 from test_scan import BATCH, SIZE, TIME, recurrence, weights
 
 import magmagraph as mg
-from magmagraph.graph import freeze, topological
+from magmagraph.ir.graph import freeze, topological
 from magmagraph.ops.control.loop import LOOP
 from magmagraph.passes import pipeline
 from magmagraph.text.writing import dump

@@ -10,9 +10,9 @@ import pytest
 from interpreted import value
 
 import magmagraph as mg
-from magmagraph import dims
-from magmagraph.dims import Dim
 from magmagraph.errors import ShapeError
+from magmagraph.ir import dims
+from magmagraph.ir.dims import Dim
 
 N = Dim("n")
 METHODS = (

@@ -16,13 +16,13 @@ import scipy.special
 from interpreted import value
 
 import magmagraph as mg
+from magmagraph.codegen.functions.scalar import prelude
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import DTypeError, GradientError, ShapeError
-from magmagraph.graph import Node
-from magmagraph.op import Op
+from magmagraph.ir.graph import Node
+from magmagraph.ir.op import Op
 from magmagraph.ops import TABLE
 from magmagraph.ops.special.implicit import gamma_slope, log_gamma_slope
-from magmagraph.runtime.numpy.functions.scalar import prelude
 
 s = mg.special
 FLOAT64 = np.dtype(np.float64)

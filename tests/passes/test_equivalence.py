@@ -8,8 +8,8 @@ from planned import options_of
 from random_graphs import random_program
 
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.graph import Graph, Trace
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Graph, Trace
+from magmagraph.ir.interpret import evaluate
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT, Options, Pass
 

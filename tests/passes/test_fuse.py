@@ -11,11 +11,11 @@ import pytest
 from planned import options_of
 
 import magmagraph as mg
+from magmagraph.codegen.region.parts import TOGETHER_BYTES
 from magmagraph.dtypes import tolerance
-from magmagraph.graph import Trace, freeze
+from magmagraph.ir.graph import Trace, freeze
+from magmagraph.ir.plan import Place, Plan
 from magmagraph.passes import pipeline
-from magmagraph.plan import Place, Plan
-from magmagraph.region.parts import TOGETHER_BYTES
 from magmagraph.runtime.families import FAMILIES
 from magmagraph.runtime.families.fused import FUSED_FAMILY
 from magmagraph.runtime.target import made_up
@@ -453,8 +453,8 @@ _UNEVEN = "a sum across rows keeps some of a row's axes"
 )  # fmt: skip
 def test_what_is_fused_for_a_gpu_has_kernels_there(build: Any, reason: str | None) -> None:
     """A region without kernels would run as array expressions, an operation at a time."""
+    from magmagraph.codegen.steps import bodies_of
     from magmagraph.runtime.cuda.kernels.fused import kernels_of
-    from magmagraph.runtime.steps import bodies_of
 
     x, trace = mg.input("x", (64, 48, 40)), Trace()
     graph = freeze([x], build(mg.exp(x)), trace=trace)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from planned import options_of
 
-from magmagraph.graph import Graph, Trace
+from magmagraph.ir.graph import Graph, Trace
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT, Options
 from magmagraph.passes.report import Record

@@ -15,13 +15,13 @@ from table import assert_agrees, magnitude
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical
-from magmagraph.graph import Graph, Trace, freeze
-from magmagraph.interpret import evaluate
-from magmagraph.op import Kind
+from magmagraph.ir.graph import Graph, Trace, freeze
+from magmagraph.ir.interpret import evaluate
+from magmagraph.ir.op import Kind
+from magmagraph.ir.plan import Plan
 from magmagraph.ops.shape.arrange import TRANSPOSE
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering.specialize import specialize
-from magmagraph.plan import Plan
 from magmagraph.runtime.cuda.arrange import reading
 from magmagraph.runtime.cuda.products.library_epilogue import library_epilogue
 

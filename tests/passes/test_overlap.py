@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 import magmagraph as mg
-from magmagraph.graph import Node
+from magmagraph.ir.graph import Node
 from magmagraph.ops.collective.whole import ALLREDUCE
 from magmagraph.passes.lowering.overlap import Problem, landings, overlapped
 

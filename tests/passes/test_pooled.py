@@ -10,8 +10,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
-from magmagraph.graph import Graph, Trace, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Graph, Trace, freeze
+from magmagraph.ir.interpret import evaluate
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT
 

@@ -10,7 +10,7 @@ from planned import options_of
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
-from magmagraph.graph import Graph, Trace, freeze
+from magmagraph.ir.graph import Graph, Trace, freeze
 from magmagraph.ops.control.loop import LOOP
 from magmagraph.passes import pipeline
 

@@ -12,8 +12,8 @@ from planned import options_of
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.graph import Graph, Node, Trace
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Graph, Node, Trace
+from magmagraph.ir.interpret import evaluate
 from magmagraph.ops import TABLE
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT

@@ -12,13 +12,8 @@ from random_checks import interpreted
 from regions import B, N, make_body, region_of
 
 import magmagraph as mg
-from magmagraph.config import config
-from magmagraph.dims import evaluate, maximum
-from magmagraph.op import Op
-from magmagraph.ops import TABLE
-from magmagraph.passes.pipeline import DEFAULT
-from magmagraph.region.access import view_strides
-from magmagraph.region.analysis import (
+from magmagraph.codegen.region.access import view_strides
+from magmagraph.codegen.region.analysis import (
     MAX_NODES,
     MAX_OPERANDS,
     MAX_ROW_BYTES,
@@ -26,7 +21,12 @@ from magmagraph.region.analysis import (
     Region,
     analyze,
 )
-from magmagraph.region.parts import TOGETHER_BYTES, Walk
+from magmagraph.codegen.region.parts import TOGETHER_BYTES, Walk
+from magmagraph.config import config
+from magmagraph.ir.dims import evaluate, maximum
+from magmagraph.ir.op import Op
+from magmagraph.ops import TABLE
+from magmagraph.passes.pipeline import DEFAULT
 
 
 def region(operands: list[object], build: regions.Build) -> Region:

@@ -11,7 +11,7 @@ from planned import options_of
 
 import magmagraph as mg
 from magmagraph.errors import PassError
-from magmagraph.graph import Graph, Node, Trace, freeze
+from magmagraph.ir.graph import Graph, Node, Trace, freeze
 from magmagraph.ops.elementwise.arithmetic import ADD, MULTIPLY, NEGATIVE
 from magmagraph.ops.elementwise.math import EXP, SIN
 from magmagraph.ops.leaf import constant

@@ -10,7 +10,7 @@ import pytest
 from planned import options_of
 
 import magmagraph as mg
-from magmagraph.graph import Trace, freeze
+from magmagraph.ir.graph import Trace, freeze
 from magmagraph.passes.lowering.overlap import Problem
 from magmagraph.passes.lowering.schedule import (
     _depth_first,

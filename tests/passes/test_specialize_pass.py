@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from magmagraph.ir.plan import Place, Slot
 from magmagraph.passes.lowering.specialize import ALIGNMENT, lay_out, live_peak
-from magmagraph.plan import Place, Slot
 
 
 def random_slots(seed: int, count: int) -> list[Slot]:

@@ -15,8 +15,8 @@ from scipy import special
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.graph import Node, Trace, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Node, Trace, freeze
+from magmagraph.ir.interpret import evaluate
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT
 

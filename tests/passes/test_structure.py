@@ -11,8 +11,8 @@ from planned import options_of
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.graph import Graph, Node, Trace, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Graph, Node, Trace, freeze
+from magmagraph.ir.interpret import evaluate
 from magmagraph.ops.linalg.parts import diagonal_matrix, diagonal_of, lower_part, upper_part
 from magmagraph.ops.rules.matrix_facts import Facts
 from magmagraph.passes import pipeline

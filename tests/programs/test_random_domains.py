@@ -21,7 +21,7 @@ import magmagraph as mg
 from magmagraph.config import config
 from magmagraph.dtypes import tolerance
 from magmagraph.passes.pipeline import DEFAULT
-from magmagraph.runtime.numpy.threads import set_threads
+from magmagraph.runtime.cpu.threads import set_threads
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 

@@ -12,10 +12,10 @@ from random_shapes import Sized, shaped_program
 import magmagraph as mg
 from magmagraph.config import config
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.graph import Node, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.interpret import evaluate
 from magmagraph.passes.pipeline import DEFAULT
-from magmagraph.runtime.numpy import tiled
+from magmagraph.runtime.cpu import tiled
 
 OPTIONAL = [record.name for record in DEFAULT if record.optional]
 

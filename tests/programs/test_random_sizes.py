@@ -9,8 +9,8 @@ import pytest
 import random_sizes
 from random_sizes import ALL, Trial, fuzz, minimized, trial
 
+from magmagraph.codegen.region.access import Access
 from magmagraph.config import config
-from magmagraph.region.access import Access
 
 LIMIT = 300.0  # seconds that each of the long tests takes
 

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.graph import Interner, Node
-from magmagraph.op import Op
+from magmagraph.codegen.region import analysis as region
+from magmagraph.ir.graph import Interner, Node
+from magmagraph.ir.op import Op
 from magmagraph.passes.rewriting.rewrite import Rewriter
-from magmagraph.region import analysis as region
 from magmagraph.text.reading import load as load_text
 from magmagraph.text.writing import dump
 

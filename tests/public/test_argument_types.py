@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.argument_types import expected
 from magmagraph.errors import ArgumentError, MagmagraphError
+from magmagraph.help.argument_types import expected
 
 X = mg.input("x", ("batch", 3))
 SQUARE = np.arange(9.0).reshape(3, 3)

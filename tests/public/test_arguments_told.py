@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph import keywords, telling
 from magmagraph.errors import ArgumentError, ConfigError, DTypeError, GradientError, ShapeError
+from magmagraph.help import argument_errors as telling
+from magmagraph.help import keywords
 
 X = mg.input("x", ("batch", 3))
 W = mg.var("w", init=np.ones(3, np.float32))

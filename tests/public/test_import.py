@@ -28,8 +28,9 @@ LATE = (
     "scipy", "cupy", "mpi4py", "networkx", "optuna", "rich", "numpy.random", "csv", "gzip",
     "zipfile", "urllib.request", "subprocess", "tempfile", "ctypes", "inspect",
     "magmagraph.text.archive", "magmagraph.cli", "magmagraph.data", "magmagraph.runtime",
-    "magmagraph.text.reading", "magmagraph.region.analysis",
-    "fractions", "decimal", "string", "pkgutil", "magmagraph.inspect", "magmagraph.custom",
+    "magmagraph.text.reading", "magmagraph.codegen.region.analysis",
+    "fractions", "decimal", "string", "pkgutil", "magmagraph.inspect",
+    "magmagraph.functional.custom",
     "magmagraph.regularize", "magmagraph.checks.gradient_check",
 )  # fmt: skip
 
@@ -53,8 +54,8 @@ def test_the_import_is_light() -> None:
 
 # What a plan on a CUDA device needs only where it has such steps, or kernels that are new.
 SELDOM = (
-    "concurrent.futures", "subprocess", "tempfile", "magmagraph.runtime.numpy.support",
-    "magmagraph.runtime.numpy.products", "magmagraph.runtime.numpy.convolution",
+    "concurrent.futures", "subprocess", "tempfile", "magmagraph.runtime.cpu.support",
+    "magmagraph.runtime.cpu.products", "magmagraph.runtime.cpu.convolution",
     "magmagraph.runtime.comm.nccl", "magmagraph.runtime.cuda.library",
     *(f"magmagraph.runtime.cuda.kernels.{name}" for name in ("pooling", "gathering", "scattering")),
     *(f"magmagraph.runtime.cuda.launching.{name}" for name in ("collectives", "messages", "loops")),

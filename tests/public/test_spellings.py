@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph import spellings
 from magmagraph.errors import DTypeError, FeedError, GradientError, UpdateError
+from magmagraph.help import spellings
 
 X = mg.input("x", ("batch", 3))
 W = mg.var("w", init=np.ones((3, 2), np.float32))

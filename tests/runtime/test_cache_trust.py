@@ -18,8 +18,8 @@ from magmagraph.files import trust
 from magmagraph.files.trust import Untrusted
 from magmagraph.runtime import cache as disk
 from magmagraph.runtime.cache import Choices, DiskCache, content_key
+from magmagraph.runtime.cpu import compilers, installed
 from magmagraph.runtime.locks import Lock
-from magmagraph.runtime.numpy import compilers, installed
 
 STRANGER = 65534  # a user who is neither this one nor root
 KEY = content_key("a kernel")
@@ -322,7 +322,7 @@ def test_a_folder_of_locks_that_is_a_link_of_another_user_is_not_followed(tmp_pa
 
 LIBRARY = "int number(void) {{ return {number}; }}\n"
 PROGRAM = """
-from magmagraph.runtime.numpy.compiler import compile_library
+from magmagraph.runtime.cpu.compiler import compile_library
 print(compile_library("int number(void) { return 1; }\\n").number())
 """
 

@@ -10,11 +10,11 @@ import regions
 from regions import CASES, SIZES, B, Case, N, assert_close, compiled, make_body
 
 import magmagraph as mg
+from magmagraph.codegen.c.step import assemble, step_code
+from magmagraph.codegen.region import analysis as mg_region
 from magmagraph.dtypes import tolerance
-from magmagraph.region import analysis as mg_region
-from magmagraph.runtime.numpy.codegen.step import assemble, step_code
-from magmagraph.runtime.numpy.fused import Kernels, kernel_key, step_key
-from magmagraph.runtime.numpy.support import Program, address_of
+from magmagraph.runtime.cpu.fused import Kernels, kernel_key, step_key
+from magmagraph.runtime.cpu.support import Program, address_of
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import regions
 from regions import B, Case, N, compiled
 
 import magmagraph as mg
-from magmagraph.runtime.numpy import binding, caches
-from magmagraph.runtime.numpy.binding import AHEAD, Binding
-from magmagraph.runtime.numpy.codegen.c_code import KNOWN
-from magmagraph.runtime.numpy.codegen.step import step_code
-from magmagraph.runtime.numpy.fused import Kernels
+from magmagraph.codegen.c import binding, caches
+from magmagraph.codegen.c.binding import AHEAD, Binding
+from magmagraph.codegen.c.c_code import KNOWN
+from magmagraph.codegen.c.step import step_code
+from magmagraph.runtime.cpu.fused import Kernels
 
 ROW = 8 * AHEAD // 4  # elements of a row that is long whatever follows it
 CASES = (

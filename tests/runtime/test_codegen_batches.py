@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.codegen.c.binding import Binding
+from magmagraph.codegen.c.step import step_code
+from magmagraph.codegen.region.analysis import Region, analyze
 from magmagraph.dtypes import tolerance
-from magmagraph.graph import Node, freeze
+from magmagraph.ir.graph import Node, freeze
 from magmagraph.ops.leaf import parameter
-from magmagraph.region.analysis import Region, analyze
-from magmagraph.runtime.numpy.binding import Binding
-from magmagraph.runtime.numpy.codegen.step import step_code
 
 
 def _norm(x: Node) -> Node:

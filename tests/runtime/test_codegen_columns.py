@@ -13,9 +13,9 @@ import regions
 from regions import B, Case, N, assert_close, compiled
 
 import magmagraph as mg
+from magmagraph.codegen.c.binding import COLUMNS, STACKED, TALL, Binding
 from magmagraph.dtypes import tolerance
-from magmagraph.runtime.numpy.binding import COLUMNS, STACKED, TALL, Binding
-from magmagraph.runtime.numpy.fused import Kernels
+from magmagraph.runtime.cpu.fused import Kernels
 
 CASES = (
     Case("sum", ((B, N),), lambda x: mg.sum(x, axis=0)),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.codegen.c.step import StepCode, step_code
 from magmagraph.dtypes import tolerance
-from magmagraph.graph import Node, freeze
-from magmagraph.interpret import evaluate
+from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.interpret import evaluate
 from magmagraph.ops.leaf import parameter
-from magmagraph.runtime.numpy.codegen.step import StepCode, step_code
 
 Program = Callable[[Node], Node | list[Node]]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.runtime.numpy.compiler import compile_library
-from magmagraph.runtime.numpy.functions.scalar import prelude
-from magmagraph.runtime.numpy.support import SUPPORT_HEADER, address_of
+from magmagraph.codegen.functions.scalar import prelude
+from magmagraph.runtime.cpu.compiler import compile_library
+from magmagraph.runtime.cpu.support import SUPPORT_HEADER, address_of
 
 _SOURCE = """
 int64_t lanes(void) {{ return mg_lanes_f{bits}; }}

@@ -14,16 +14,16 @@ import regions
 from regions import B, N, assert_close, compiled, make_body
 
 import magmagraph as mg
+from magmagraph.codegen.c.step import assemble, step_code
+from magmagraph.codegen.functions.groups import GROUP_TYPES
+from magmagraph.codegen.functions.rationals import RATIONALS
+from magmagraph.codegen.functions.scalar import prelude
 from magmagraph.dtypes import tolerance
-from magmagraph.runtime.numpy import fused
-from magmagraph.runtime.numpy.codegen.step import assemble, step_code
-from magmagraph.runtime.numpy.compiler import compile_library
-from magmagraph.runtime.numpy.compilers import find_compiler
-from magmagraph.runtime.numpy.functions.groups import GROUP_TYPES
-from magmagraph.runtime.numpy.functions.rationals import RATIONALS
-from magmagraph.runtime.numpy.functions.scalar import prelude
-from magmagraph.runtime.numpy.fused import Kernels
-from magmagraph.runtime.numpy.support import SUPPORT_HEADER, address_of
+from magmagraph.runtime.cpu import fused
+from magmagraph.runtime.cpu.compiler import compile_library
+from magmagraph.runtime.cpu.compilers import find_compiler
+from magmagraph.runtime.cpu.fused import Kernels
+from magmagraph.runtime.cpu.support import SUPPORT_HEADER, address_of
 
 _FLOAT32 = np.dtype(np.float32)
 _EXACT = tolerance(_FLOAT32, "exact")

@@ -8,9 +8,9 @@ import pytest
 from regions import B, N, make_body, region_of
 
 import magmagraph as mg
-from magmagraph.runtime.cuda.kernels import cuda_code
-from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
-from magmagraph.runtime.cuda.kernels.prelude import complete
+from magmagraph.codegen.cuda import cuda_code
+from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.cuda.prelude import complete
 
 MATRIX, ROWS = (B, N), (B, 1)
 

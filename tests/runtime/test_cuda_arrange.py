@@ -9,9 +9,9 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
-from magmagraph.plan import Place
+from magmagraph.codegen.cuda.limits import MULTIPROCESSORS
+from magmagraph.ir.plan import Place
 from magmagraph.runtime.cuda.arrange import arranged, reader_of
-from magmagraph.runtime.cuda.kernels.limits import MULTIPROCESSORS
 from magmagraph.runtime.cuda.products.cuts import SHARED, cut_for, cut_of_rows
 from magmagraph.runtime.cuda.products.merge import read_first
 

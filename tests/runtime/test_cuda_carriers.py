@@ -13,16 +13,16 @@ import pytest
 import magmagraph as mg
 from magmagraph import distributed as ranks
 from magmagraph.distributed import threads
+from magmagraph.ir.ranks import current
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
-from magmagraph.ranks import current
 from magmagraph.runtime.comm import claims
 from magmagraph.runtime.comm.claims import Claim, claim
+from magmagraph.runtime.cpu.cells import shape_of
 from magmagraph.runtime.cuda.launching import carriers
 from magmagraph.runtime.cuda.launching.carriers import carriers_of
 from magmagraph.runtime.cuda.launching.collectives import by_addresses
 from magmagraph.runtime.cuda.launching.messages import speaks
-from magmagraph.runtime.numpy.cells import shape_of
 
 # ---- What a library says
 

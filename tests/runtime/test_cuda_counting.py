@@ -17,10 +17,10 @@ from magmagraph.distributed import DataParallel, Mesh
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.errors import CommunicationError
 from magmagraph.function.together import Together
+from magmagraph.ir.plan import Plan
+from magmagraph.ir.ranks import using
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize
-from magmagraph.plan import Plan
-from magmagraph.ranks import using
 from magmagraph.runtime.cuda.launching import loops, segments
 from magmagraph.runtime.cuda.launching.calls import CollectiveCall, LibraryCall, TimedCall
 from magmagraph.runtime.cuda.launching.counting import Counted, Counts, is_timed

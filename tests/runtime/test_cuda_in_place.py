@@ -7,10 +7,10 @@ import re
 import pytest
 from regions import CASES, Case
 
-from magmagraph.fallback import Refused
-from magmagraph.region.analysis import Region, analyze, analyze_for_gpu
-from magmagraph.region.parts import in_place
-from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
+from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.region.analysis import Region, analyze, analyze_for_gpu
+from magmagraph.codegen.region.parts import in_place
+from magmagraph.ir.fallback import Refused
 from magmagraph.runtime.families.fused import FUSED_FAMILY
 
 

@@ -15,19 +15,19 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
-from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
-from magmagraph.ops.indexing.updates import UPDATE
-from magmagraph.ops.products.lowered import scatter_rows
-from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels import gathering, scattering
-from magmagraph.runtime.cuda.kernels.gathering_code import Gathering, gathering_source
-from magmagraph.runtime.cuda.kernels.prelude import complete
-from magmagraph.runtime.cuda.kernels.scattering_code import (
+from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
+from magmagraph.codegen.cuda.prelude import complete
+from magmagraph.codegen.cuda.scattering_code import (
     Scattering,
     Sorting,
     scattering_source,
     sorting_source,
 )
+from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
+from magmagraph.ops.indexing.updates import UPDATE
+from magmagraph.ops.products.lowered import scatter_rows
+from magmagraph.runtime.cuda.compiler import compile_source
+from magmagraph.runtime.cuda.kernels import gathering, scattering
 from magmagraph.runtime.cuda.launching import calls
 from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.target import made_up

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.region.analysis import analyze
+from magmagraph.codegen.c.binding import Binding
+from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.cuda.prelude import MAX_ARGUMENTS, complete
+from magmagraph.codegen.cuda.shares import Shares, launches_of, lines_for
+from magmagraph.codegen.region.analysis import analyze
+from magmagraph.runtime.cpu.cells import bodies_of
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import fused
 from magmagraph.runtime.cuda.kernels.fused import kernels_of, words
-from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
 from magmagraph.runtime.cuda.kernels.many import call_of_many, groups_of, many_text, table_size
-from magmagraph.runtime.cuda.kernels.prelude import MAX_ARGUMENTS, complete
-from magmagraph.runtime.cuda.kernels.shares import Shares, launches_of, lines_for
 from magmagraph.runtime.cuda.launching.streams import Touched
-from magmagraph.runtime.numpy.binding import Binding
-from magmagraph.runtime.numpy.cells import bodies_of
 
 
 def kernels(make: Any, *shapes: tuple[int, ...], dtypes: tuple[str, ...] = ()) -> RegionKernels:

@@ -12,9 +12,9 @@ import pytest
 from spread import layers, network
 
 import magmagraph as mg
-from magmagraph import dims
 from magmagraph.distributed import PipelineParallel, threads
-from magmagraph.plan import Place, Plan, Value
+from magmagraph.ir import dims
+from magmagraph.ir.plan import Place, Plan, Value
 from magmagraph.runtime.cuda.launching import messages
 from magmagraph.runtime.cuda.launching.messages import (
     End,

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.codegen.cuda.prelude import complete
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels.prelude import complete
 from magmagraph.runtime.cuda.launching import calls, collectives, packing
 from magmagraph.runtime.cuda.launching.packing import (
     FEW,

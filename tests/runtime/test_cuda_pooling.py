@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.codegen.cuda.pooling_code import WORDS, Pooling, axes_of, kernel_for, source
+from magmagraph.codegen.cuda.prelude import complete
 from magmagraph.ops.spatial.pooling_records import gathered, reads_windows
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels.pooling import pairs
-from magmagraph.runtime.cuda.kernels.pooling_code import WORDS, Pooling, axes_of, kernel_for, source
-from magmagraph.runtime.cuda.kernels.prelude import complete
 from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.families.fused import FUSED_FAMILY
 

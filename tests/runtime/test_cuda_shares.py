@@ -10,8 +10,8 @@ import pytest
 from regions import make_body, region_of
 
 import magmagraph as mg
-from magmagraph.runtime.cuda.kernels import shares
-from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
+from magmagraph.codegen.cuda import shares
+from magmagraph.codegen.cuda.kernels import RegionKernels
 
 LINES = 264
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.fallback import Refused
-from magmagraph.graph import freeze
+from magmagraph.ir.fallback import Refused
+from magmagraph.ir.graph import freeze
 from magmagraph.ops.control.loop import LOOP
 from magmagraph.runtime.cuda.launching import launches
 from magmagraph.runtime.cuda.launching import turns as module

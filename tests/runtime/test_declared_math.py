@@ -8,14 +8,14 @@ import math
 import pytest
 
 import magmagraph as mg
-from magmagraph.graph import freeze
+from magmagraph.codegen.c.step import assemble, step_code
+from magmagraph.codegen.functions import declared
+from magmagraph.codegen.functions.declared import declared_math
+from magmagraph.codegen.functions.scalar import LIBM
+from magmagraph.ir.graph import freeze
 from magmagraph.ops.leaf import parameter
-from magmagraph.runtime.numpy import fused
-from magmagraph.runtime.numpy.codegen.step import assemble, step_code
-from magmagraph.runtime.numpy.compiler import compile_library
-from magmagraph.runtime.numpy.functions import declared
-from magmagraph.runtime.numpy.functions.declared import declared_math
-from magmagraph.runtime.numpy.functions.scalar import LIBM
+from magmagraph.runtime.cpu import fused
+from magmagraph.runtime.cpu.compiler import compile_library
 
 HEADER = "#include <math.h>"
 

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph import fallback
 from magmagraph.errors import CompilerUnavailable, DeviceError
-from magmagraph.fallback import Fallback, Fallbacks, Refused
-from magmagraph.graph import Trace, freeze
+from magmagraph.ir import fallback
+from magmagraph.ir.fallback import Fallback, Fallbacks, Refused
+from magmagraph.ir.graph import Trace, freeze
+from magmagraph.ir.plan import Plan, Step
 from magmagraph.passes import pipeline
-from magmagraph.plan import Plan, Step
 from magmagraph.runtime import target
+from magmagraph.runtime.cpu import backend
 from magmagraph.runtime.cuda import bound, namespace
 from magmagraph.runtime.cuda.library import cudnn
 from magmagraph.runtime.cuda.products import cublaslt
 from magmagraph.runtime.families import FAMILIES
-from magmagraph.runtime.numpy import backend
 
 compiled = pytest.mark.skipif(
     mg.config.compiler == "off", reason="no kernels without a compiler"
@@ -169,7 +169,7 @@ def test_a_builder_that_fails_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> 
 def test_errors_of_an_expression_that_is_written_down_are_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from magmagraph.runtime.numpy.scripts import Script, Unwritten
+    from magmagraph.runtime.cpu.scripts import Script, Unwritten
 
     script = Script()
     x = script.given((3,), np.dtype("f4"))

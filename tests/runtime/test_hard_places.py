@@ -12,7 +12,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy import compiler, compilers, toolchain
+from magmagraph.runtime.cpu import compiler, compilers, toolchain
 
 PROGRAM = """
 import sys

@@ -14,9 +14,9 @@ import pytest
 
 from magmagraph.cli import info
 from magmagraph.errors import CacheWarning, CompilerUnavailable, ConfigError
-from magmagraph.runtime.numpy import compiler, compilers, installed, installing, sources, toolchain
-from magmagraph.runtime.numpy.compiler import compile_library, start_libraries
-from magmagraph.runtime.numpy.compilers import find_compiler
+from magmagraph.runtime.cpu import compiler, compilers, installed, installing, sources, toolchain
+from magmagraph.runtime.cpu.compiler import compile_library, start_libraries
+from magmagraph.runtime.cpu.compilers import find_compiler
 
 ROOT = Path(__file__).parents[2]
 FEW = ("support", "blas-float32")
@@ -275,9 +275,9 @@ def hook(counting, monkeypatch):
 @pytest.mark.parametrize("version", ["standard", "editable"])
 def test_a_wheel_with_libraries_is_for_one_kind_of_machine(hook, version):
     made, data = hook
-    before = sys.modules["magmagraph.runtime.numpy.installing"]
+    before = sys.modules["magmagraph.runtime.cpu.installing"]
     made.initialize(version, data)
-    assert sys.modules["magmagraph.runtime.numpy.installing"] is before
+    assert sys.modules["magmagraph.runtime.cpu.installing"] is before
     included = data["force_include" if version == "standard" else "force_include_editable"]
     names = {f"magmagraph.libs/{name}" for name in ("support.so", "blas-float32.so", "index.json")}
     assert set(included.values()) == names
@@ -339,7 +339,7 @@ def test_building_needs_pythons_own_library_alone():
         "module = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(module)\n"
         f"path = pathlib.Path({str(ROOT)!r})\n"
-        "made = module._module(path, 'magmagraph.runtime.numpy.installing')\n"
+        "made = module._module(path, 'magmagraph.runtime.cpu.installing')\n"
         "print(len(list(made.fixed_sources())))\n"
         "assert not any(name.startswith('magmagraph') for name in sys.modules)\n"
     )
@@ -352,10 +352,10 @@ def test_fixed_sources_are_those_that_a_first_call_wants():
     """What `warmup` begins is what was installed: one text, one level, one key."""
     import numpy as np
 
-    from magmagraph.runtime.numpy import warmup
-    from magmagraph.runtime.numpy.convolution.convolution import convolution_source
-    from magmagraph.runtime.numpy.convolution.pooling import pooling_source
-    from magmagraph.runtime.numpy.products.products import product_source, tiled_source
+    from magmagraph.runtime.cpu import warmup
+    from magmagraph.runtime.cpu.convolution.convolution import convolution_source
+    from magmagraph.runtime.cpu.convolution.pooling import pooling_source
+    from magmagraph.runtime.cpu.products.products import product_source, tiled_source
 
     float32 = np.dtype(np.float32)
     texts = {fixed.source for fixed in sources.fixed_sources()}

@@ -10,12 +10,12 @@ import pytest
 from planned import options_of
 
 import magmagraph as mg
-from magmagraph.graph import Graph, Trace
+from magmagraph.ir.graph import Graph, Trace
+from magmagraph.ir.plan import Plan
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering.specialize import specialize
-from magmagraph.plan import Plan
+from magmagraph.runtime.cpu.cells import bodies_of
 from magmagraph.runtime.cuda.products.library_epilogue import LibraryEpilogue, library_epilogue
-from magmagraph.runtime.numpy.cells import bodies_of
 
 Form = Callable[[Any, Any], Any]
 

@@ -12,9 +12,9 @@ import pytest
 from planned import options_of
 
 import magmagraph as mg
-from magmagraph.graph import Trace, freeze
+from magmagraph.ir.graph import Trace, freeze
+from magmagraph.ir.plan import Plan
 from magmagraph.passes import pipeline
-from magmagraph.plan import Plan
 from magmagraph.runtime.cuda.library.convolution import FirstImage
 from magmagraph.runtime.cuda.library.cudnn import LibraryGraph
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from magmagraph.runtime.numpy.products.blas import find_blas
+from magmagraph.runtime.cpu.products.blas import find_blas
 
 PROGRAM = str(Path(__file__).parents[1] / "helpers" / "limited_memory.py")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc and RLIMIT_AS are Linux's")

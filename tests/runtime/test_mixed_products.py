@@ -12,8 +12,8 @@ from table import assert_agrees
 import magmagraph as mg
 from magmagraph.dtypes import canonical
 from magmagraph.ops.products.rounded import tf32
-from magmagraph.runtime.numpy.products.mixed import mixed_gemm_step
-from magmagraph.runtime.numpy.support import Program, address_of
+from magmagraph.runtime.cpu.products.mixed import mixed_gemm_step
+from magmagraph.runtime.cpu.support import Program, address_of
 
 FLAGS = list(itertools.product((False, True), repeat=2))
 WAYS = [

@@ -7,8 +7,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import ShapeError
-from magmagraph.runtime.numpy.products.products import scatter_add_step
-from magmagraph.runtime.numpy.support import Program, address_of
+from magmagraph.runtime.cpu.products.products import scatter_add_step
+from magmagraph.runtime.cpu.support import Program, address_of
 
 pytestmark = pytest.mark.skipif(mg.config.compiler == "off", reason="no kernels without a compiler")
 

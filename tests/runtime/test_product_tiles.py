@@ -10,12 +10,12 @@ import pytest
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import CompilerUnavailable, ConfigError
-from magmagraph.runtime.numpy import threads
-from magmagraph.runtime.numpy.products import choice as product_choice
-from magmagraph.runtime.numpy.products import products
-from magmagraph.runtime.numpy.products.choice import BLAS, TILES, Sizes, way_of
-from magmagraph.runtime.numpy.products.products import batched_gemm_step, gemm_step
-from magmagraph.runtime.numpy.support import Program, address_of, support
+from magmagraph.runtime.cpu import threads
+from magmagraph.runtime.cpu.products import choice as product_choice
+from magmagraph.runtime.cpu.products import products
+from magmagraph.runtime.cpu.products.choice import BLAS, TILES, Sizes, way_of
+from magmagraph.runtime.cpu.products.products import batched_gemm_step, gemm_step
+from magmagraph.runtime.cpu.support import Program, address_of, support
 
 DTYPES = [np.float32, np.float64]
 # Below, at and above the height of a tile, the width of a strip with vectors of any size, the

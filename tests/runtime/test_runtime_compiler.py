@@ -14,13 +14,9 @@ import numpy as np
 import pytest
 
 from magmagraph.errors import CacheWarning, CompilerUnavailable
-from magmagraph.runtime.numpy import compiler, compilers, toolchain
-from magmagraph.runtime.numpy.compiler import (
-    compile_libraries,
-    compile_library,
-    start_libraries,
-)
-from magmagraph.runtime.numpy.compilers import find_compiler
+from magmagraph.runtime.cpu import compiler, compilers, toolchain
+from magmagraph.runtime.cpu.compiler import compile_libraries, compile_library, start_libraries
+from magmagraph.runtime.cpu.compilers import find_compiler
 
 SOURCE = "int answer(void) { return 6 * 7; }\n"
 
@@ -263,7 +259,7 @@ def test_a_folder_that_allows_no_code(fresh, monkeypatch):
 def test_many_processes_share_an_empty_cache(fresh):
     program = (
         "import warnings; warnings.simplefilter('error')\n"
-        "from magmagraph.runtime.numpy.compiler import compile_library\n"
+        "from magmagraph.runtime.cpu.compiler import compile_library\n"
         f"print(compile_library({SOURCE!r}).answer())\n"
     )
     running = [

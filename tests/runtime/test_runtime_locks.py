@@ -13,14 +13,14 @@ import pytest
 
 from magmagraph.errors import CompilerUnavailable
 from magmagraph.runtime import locks
+from magmagraph.runtime.cpu import compiler, compilers
+from magmagraph.runtime.cpu.compiler import compile_libraries, compile_library, start_libraries
+from magmagraph.runtime.cpu.compilers import find_compiler
 from magmagraph.runtime.locks import Lock
-from magmagraph.runtime.numpy import compiler, compilers
-from magmagraph.runtime.numpy.compiler import compile_libraries, compile_library, start_libraries
-from magmagraph.runtime.numpy.compilers import find_compiler
 
 SOURCES = [f"int number(void) {{ return {i}; }}\n" for i in range(5)]
 WANTED = (
-    "from magmagraph.runtime.numpy.compiler import compile_libraries\n"
+    "from magmagraph.runtime.cpu.compiler import compile_libraries\n"
     f"print([library.number() for library in compile_libraries({SOURCES!r})])\n"
 )
 

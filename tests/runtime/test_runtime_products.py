@@ -9,17 +9,17 @@ import pytest
 
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import CompilerUnavailable, DTypeError, PlanError
-from magmagraph.runtime.numpy import threads
-from magmagraph.runtime.numpy.products import blas as blas_module
-from magmagraph.runtime.numpy.products import products
-from magmagraph.runtime.numpy.products.products import (
+from magmagraph.runtime.cpu import threads
+from magmagraph.runtime.cpu.products import blas as blas_module
+from magmagraph.runtime.cpu.products import products
+from magmagraph.runtime.cpu.products.products import (
     batched_gemm_step,
     copy_step,
     gemm_step,
     gemv_step,
     zero_step,
 )
-from magmagraph.runtime.numpy.support import Program, address_of, support
+from magmagraph.runtime.cpu.support import Program, address_of, support
 
 DTYPES = [np.float32, np.float64]
 SIZES = [(5, 7, 3), (1, 9, 4), (9, 1, 4), (1, 1, 1), (6, 5, 1), (130, 70, 90),

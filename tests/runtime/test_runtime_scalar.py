@@ -11,13 +11,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from magmagraph.dtypes import canonical, tolerance
-from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy.compiler import compile_library
-from magmagraph.runtime.numpy.compilers import find_compiler
-from magmagraph.runtime.numpy.functions.groups import GROUP_TYPES
-from magmagraph.runtime.numpy.functions.rationals import RATIONALS
-from magmagraph.runtime.numpy.functions.scalar import (
+from magmagraph.codegen.functions.groups import GROUP_TYPES
+from magmagraph.codegen.functions.rationals import RATIONALS
+from magmagraph.codegen.functions.scalar import (
     HELPERS,
     LIBM,
     computing_type,
@@ -25,7 +21,11 @@ from magmagraph.runtime.numpy.functions.scalar import (
     resolve,
     vector_math,
 )
-from magmagraph.runtime.numpy.support import SUPPORT_HEADER
+from magmagraph.dtypes import canonical, tolerance
+from magmagraph.errors import CompilerUnavailable
+from magmagraph.runtime.cpu.compiler import compile_library
+from magmagraph.runtime.cpu.compilers import find_compiler
+from magmagraph.runtime.cpu.support import SUPPORT_HEADER
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SPECIAL = np.array(

@@ -12,15 +12,10 @@ import numpy as np
 import pytest
 
 from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy import memory, threads
-from magmagraph.runtime.numpy.memory import address_of, aligned_empty
-from magmagraph.runtime.numpy.products import products
-from magmagraph.runtime.numpy.support import (
-    Program,
-    function_address,
-    load_kernels,
-    support,
-)
+from magmagraph.runtime.cpu import memory, threads
+from magmagraph.runtime.cpu.memory import address_of, aligned_empty
+from magmagraph.runtime.cpu.products import products
+from magmagraph.runtime.cpu.support import Program, function_address, load_kernels, support
 
 KERNELS = """
 /* cells: out (int64), count, max_threads: adds 1 to each, and counts the bodies in out[count]. */
@@ -305,9 +300,9 @@ def test_products_of_numpy_from_several_threads(kernels, rng):
 FORK = """
 import os, threading, time
 import numpy as np
-from magmagraph.runtime.numpy import threads
-from magmagraph.runtime.numpy.products.products import gemm_step
-from magmagraph.runtime.numpy.support import Program, address_of, function_address, load_kernels
+from magmagraph.runtime.cpu import threads
+from magmagraph.runtime.cpu.products.products import gemm_step
+from magmagraph.runtime.cpu.support import Program, address_of, function_address, load_kernels
 threads.set_threads(2)
 add_one = function_address(load_kernels(KERNELS), "add_one")
 
@@ -453,8 +448,8 @@ def test_memory_is_aligned_and_can_be_written(size, alignment):
 def test_everything_imports_without_a_compiler():
     program = (
         "from magmagraph.errors import CompilerUnavailable\n"
-        "from magmagraph.runtime.numpy import memory, support, threads\n"
-        "from magmagraph.runtime.numpy.products import blas, products\n"
+        "from magmagraph.runtime.cpu import memory, support, threads\n"
+        "from magmagraph.runtime.cpu.products import blas, products\n"
         "import numpy as np\n"
         "threads.set_threads(1)\n"
         "assert memory.aligned_empty(10).shape == (10,)\n"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from magmagraph.errors import CompilerUnavailable, ConfigError
-from magmagraph.runtime.numpy import threads
-from magmagraph.runtime.numpy.products import blas
-from magmagraph.runtime.numpy.support import support
+from magmagraph.runtime.cpu import threads
+from magmagraph.runtime.cpu.products import blas
+from magmagraph.runtime.cpu.support import support
 
 RANKS = ["MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE",
          "SLURM_NTASKS_PER_NODE"]  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 import scipy.linalg  # noqa: F401, for the library that it loads
 
 import magmagraph as mg
-from magmagraph.runtime.numpy.products import second_blas
-from magmagraph.runtime.numpy.products.second_blas import one_thread
+from magmagraph.runtime.cpu.products import second_blas
+from magmagraph.runtime.cpu.products.second_blas import one_thread
 
 
 @pytest.fixture

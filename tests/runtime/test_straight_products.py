@@ -12,8 +12,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
-from magmagraph.runtime.numpy.products import straight
-from magmagraph.runtime.numpy.products.blas import CBLAS_32, CBLAS_64, find_blas
+from magmagraph.runtime.cpu.products import straight
+from magmagraph.runtime.cpu.products.blas import CBLAS_32, CBLAS_64, find_blas
 
 
 def blas_is_reached() -> bool:
@@ -133,7 +133,7 @@ def test_blas_is_told_how_many_threads_there_are() -> None:
     """Nobody loads the pool, which tells BLAS where kernels are compiled."""
     program = (
         "import numpy as np, magmagraph as mg\n"
-        "from magmagraph.runtime.numpy.products.blas import find_blas\n"
+        "from magmagraph.runtime.cpu.products.blas import find_blas\n"
         "mg.config.compiler, mg.config.threads = 'off', 1\n"
         "find_blas().set_threads(2)\n"
         "x = mg.input('x', (64, 64))\n"

@@ -10,8 +10,8 @@ import regions
 from regions import CASES, SIZES, B, Case, N, assert_close, in_tiles, make_body
 
 import magmagraph as mg
-from magmagraph.runtime.numpy import placing, tiled
-from magmagraph.runtime.numpy.memory import aligned_empty
+from magmagraph.runtime.cpu import placing, tiled
+from magmagraph.runtime.cpu.memory import aligned_empty
 
 
 @pytest.mark.parametrize("tile", [64, 1 << 18])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.runtime.numpy import warmup
-from magmagraph.runtime.numpy.convolution.convolution import convolution_source
-from magmagraph.runtime.numpy.convolution.pooling import pooling_source
-from magmagraph.runtime.numpy.products.products import product_source, tiled_source
+from magmagraph.runtime.cpu import warmup
+from magmagraph.runtime.cpu.convolution.convolution import convolution_source
+from magmagraph.runtime.cpu.convolution.pooling import pooling_source
+from magmagraph.runtime.cpu.products.products import product_source, tiled_source
 
 FLOAT32 = np.dtype(np.float32)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.fallback import Refused
+from magmagraph.ir.fallback import Refused
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.products import gemm, one_tile_source, wide, wide_source
 from magmagraph.runtime.cuda.products.gemm import Shape

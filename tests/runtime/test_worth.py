@@ -11,7 +11,7 @@ import pytest
 
 import magmagraph
 from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy.support import load_kernels
+from magmagraph.runtime.cpu.support import load_kernels
 
 TEXT = Path(magmagraph.__file__).parent / "runtime/numpy/worth.c"
 CALLS = """

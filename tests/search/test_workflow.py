@@ -13,8 +13,8 @@ from workflows import program, runner, table
 
 import magmagraph as mg
 from magmagraph import cli
-from magmagraph.ranks import current
-from magmagraph.runtime.numpy.threads import get_threads, set_threads
+from magmagraph.ir.ranks import current
+from magmagraph.runtime.cpu.threads import get_threads, set_threads
 from magmagraph.workflow.file import parse
 from magmagraph.workflow.schedule import Schedule
 

@@ -15,7 +15,7 @@ from viewed import PATIENCE, Viewer, data_of
 
 import magmagraph as mg
 from magmagraph.inspect.evidence import evidence
-from magmagraph.op import Kind
+from magmagraph.ir.op import Kind
 
 
 def test_a_node_is_followed_to_the_kernels_that_explain_names(opened: Any) -> None:

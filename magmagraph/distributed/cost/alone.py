@@ -12,8 +12,8 @@ import numpy as np
 from ...errors import ConfigError, message
 from ...function import Function
 from ...inspect.checking.running import bind, kept_variables
-from ...plan import Step
-from ...ranks import current, using
+from ...ir.plan import Step
+from ...ir.ranks import current, using
 from ..data_parallel import DataParallel
 from .costs import Compute, Machine, Timeline, timeline
 from .sharing import Sharing, slowed

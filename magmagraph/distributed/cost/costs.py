@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator
 from ...errors import ConfigError, message
-from ...op import Kind
-from ...plan import Plan, Role, Step
-from ...ranks import current
+from ...ir.communicator import Communicator
+from ...ir.op import Kind
+from ...ir.plan import Plan, Role, Step
+from ...ir.ranks import current
 
 __all__ = [
     "Compute",

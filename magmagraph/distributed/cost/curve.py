@@ -9,7 +9,7 @@ from ...files.writing import write_file
 from ...inspect.pictures.chart import Frame, Scale
 from ...inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ...inspect.pictures.svg import FONT
-from ...types import FilePath
+from ...ir.types import FilePath
 
 __all__ = ["draw"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import DONE, Communicator, Pending
+from ...ir.communicator import DONE, Communicator, Pending
 
 __all__ = ["DryRank"]
 

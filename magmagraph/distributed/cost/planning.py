@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
-from ...ranks import current, using
-from ...tables import table
-from ...types import FilePath
+from ...ir.communicator import Communicator
+from ...ir.ranks import current, using
+from ...ir.tables import table
+from ...ir.types import FilePath
 from ..data_parallel import DataParallel
 from .alone import Rank, spread
 from .asked import check_options, numbers_of_ranks

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...communicator import Communicator
 from ...errors import ConfigError, message
-from ...ranks import current
+from ...ir.communicator import Communicator
+from ...ir.ranks import current
 from .costs import Compute, Start, Timeline
 
 __all__ = ["Phase", "Sharing", "beside", "slowed"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...cores import allowed_cores
+from ...ir.cores import allowed_cores
 from . import processes, report, tied
 from .door import WAITING, Door
 from .engine import Engine

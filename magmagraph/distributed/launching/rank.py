@@ -22,8 +22,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ... import launchers, watch
 from ...errors import CommunicationError, message
+from ...ir import launchers
+from ...runtime import watch
 from . import processes
 from .line import LARGEST, MAIN, READING, Line, enter, split_address
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import CommunicationError, message
-from ...watch import HUNG, of_user
+from ...runtime.watch import HUNG, of_user
 
 __all__ = [
     "Failure",

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import MagmagraphError
-from ...graph import Graph, Node
-from ...lines import Line
-from ...op import Kind, describe
+from ...ir.graph import Graph, Node
+from ...ir.lines import Line
+from ...ir.op import Kind, describe
 from ...ops.control.observing import range_of
 from ..values import latest
 from .difference import is_finite, widest

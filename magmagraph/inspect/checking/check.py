@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import Numerics, is_inexact, tolerance
-from ...graph import Graph, Node, Trace, topological
-from ...interpret import evaluate
-from ...op import describe
+from ...ir.graph import Graph, Node, Trace, topological
+from ...ir.interpret import evaluate
+from ...ir.op import describe
+from ...ir.plan import Plan
 from ...ops.control.identities import is_scaling_state
 from ...ops.control.observing import muted
-from ...plan import Plan
 from ..fate import OPERANDS
 from ..values import stand_in
 from .difference import difference, is_finite, widest

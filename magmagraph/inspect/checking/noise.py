@@ -17,7 +17,7 @@ import numpy as np
 
 from ...dtypes import finfo, is_inexact
 from ...errors import MagmagraphError
-from ...graph import Graph, Node
+from ...ir.graph import Graph, Node
 from .difference import difference
 from .wide import evaluate_wide
 

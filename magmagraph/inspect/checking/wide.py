@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_complex, is_inexact
-from ...graph import Graph, Node
-from ...interpret import Body, bind_attributes, evaluate
-from ...op import Kind
+from ...ir.graph import Graph, Node
+from ...ir.interpret import Body, bind_attributes, evaluate
+from ...ir.op import Kind
 
 _WIDE = np.dtype(np.float64)
 _WIDE_COMPLEX = np.dtype(np.complex128)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ...graph import Node
-from ...op import Effect, Kind
-from ...plan import Plan
+from ...ir.graph import Node
+from ...ir.op import Effect, Kind
+from ...ir.plan import Plan
 from ...text.writing import Writer
 from .palette import COLOURS, LIGHT, mixed
 from .scene import line_of, style_of

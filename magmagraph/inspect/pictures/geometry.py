@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...graph import Node
+from ...ir.graph import Node
 from .scene_frame import BOX, PAD, ROW_GAP, TITLE, TYPE, Frame, Item
 
 _TURN = 6.0  # radius of the corners of lanes

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...graph import Graph, Node, Trace
-from ...op import Effect, Kind
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Effect, Kind
 from ...text.writing import Writer
 from .layered import Layout
 from .scene_frame import Frame, Item, join

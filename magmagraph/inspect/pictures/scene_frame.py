@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...graph import Node
+from ...ir.graph import Node
 from .layered import Layout, Net, layered
 
 CHARACTER = 7.3  # width of one of a label in CSS pixels: the widest of the fonts' at 12 pixels

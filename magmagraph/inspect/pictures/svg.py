@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ...graph import Node
+from ...ir.graph import Node
 from ...text.writing import Writer
 from .geometry import Drawing, Placed
 from .palette import COLOURS, DARK, LIGHT, NAMES, SIGNS, Theme, mixed

@@ -36,7 +36,7 @@ def html(pages: Pages) -> str:
     Examples
     --------
     >>> import magmagraph as mg
-    >>> from magmagraph.graph import freeze
+    >>> from magmagraph.ir.graph import freeze
     >>> x = mg.input("x", shape=(3,))
     >>> html(Pages("exp", [("source", freeze([x], [mg.exp(x)]))]))[:15]
     '<!doctype html>'

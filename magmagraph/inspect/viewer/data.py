@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..._version import __version__
-from ...graph import Graph, Node, Trace
-from ...plan import Plan
+from ...ir.graph import Graph, Node, Trace
+from ...ir.plan import Plan
 from ...text.writing import Writer
 from ..pictures.layered import Layout
 from ..pictures.palette import COLOURS, DARK, LIGHT, NAMES, SIGNS
@@ -79,7 +79,7 @@ def data(pages: Pages) -> dict[str, Any]:
     Examples
     --------
     >>> import magmagraph as mg
-    >>> from magmagraph.graph import freeze
+    >>> from magmagraph.ir.graph import freeze
     >>> x = mg.input("x", shape=(3,))
     >>> made = data(Pages("exp", [("source", freeze([x], [mg.exp(x)]))]))
     >>> made["schema"], made["version"], len(made["nodes"]["op"])

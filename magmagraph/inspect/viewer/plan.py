@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...graph import Graph, Node
-from ...plan import Place, Plan, Slot
+from ...ir.graph import Graph, Node
+from ...ir.plan import Place, Plan, Slot
 from ..fate import maker
 
 Number = Callable[[Node], int]

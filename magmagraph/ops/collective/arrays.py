@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ranks import current
+from ...ir.ranks import current
 
 __all__ = ["GROUP", "REDUCED", "SUMS", "TIMED", "Axis", "summed"]
 

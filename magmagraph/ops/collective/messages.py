@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import RING_TAG
 from ...errors import GraphError, message
-from ...graph import Node
-from ...op import INEXACT, Call, Effect, Kernel, Kind, Op
-from ...ranks import current
-from ...types import Type
+from ...ir.communicator import RING_TAG
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Effect, Kernel, Kind, Op
+from ...ir.ranks import current
+from ...ir.types import Type
 from ..control.observing import fresh
 from ..convert import as_node
 from ..elementwise.arithmetic import add

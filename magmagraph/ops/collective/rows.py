@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import REDUCTIONS
-from ...dims import Dim
 from ...dtypes import is_bool
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
-from ...ranks import current
-from ...types import Type
+from ...ir.communicator import REDUCTIONS
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
+from ...ir.ranks import current
+from ...ir.types import Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, multiply
 from ..elementwise.comparison import equal

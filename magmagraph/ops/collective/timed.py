@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...op import INEXACT, Call, Kernel, Kind, Op
-from ...ranks import current
-from ...types import Type
+from ...ir.op import INEXACT, Call, Kernel, Kind, Op
+from ...ir.ranks import current
+from ...ir.types import Type
 from .arrays import GROUP, REDUCED, TIMED, Axis, summed
 from .rows import ALLGATHER, REDUCE_SCATTER
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import REDUCTIONS
 from ...dtypes import is_bool
 from ...errors import DTypeError, GraphError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
-from ...ranks import current
-from ...types import Type
+from ...ir.communicator import REDUCTIONS
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
+from ...ir.ranks import current
+from ...ir.types import Type
 from ..control.identities import ITEM
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, multiply

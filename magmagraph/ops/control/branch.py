@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
+from ...autodiff.autodiff import sweep, zeros_of
+from ...autodiff.transforms.closure import close
+from ...autodiff.transforms.rebuild import rebuild, unobserved
 from ...dtypes import is_inexact, is_integer
-from ...gradients.autodiff import sweep, zeros_of
-from ...graph import Graph, Node, freeze
-from ...interpret import Body
-from ...op import INEXACT, Call, Kind, Op, Parts
-from ...transforms.closure import close
-from ...transforms.rebuild import rebuild, unobserved
-from ...types import Extent, Type, TypeLike
+from ...ir.graph import Graph, Node, freeze
+from ...ir.interpret import Body
+from ...ir.op import INEXACT, Call, Kind, Op, Parts
+from ...ir.types import Extent, Type, TypeLike
 from ..leaf import input, parameter
 from ..rules import onnx_control
 from ..rules.batching import mapped_extent

@@ -9,14 +9,14 @@ from importlib import import_module
 from operator import is_
 from typing import Any
 
+from ...autodiff.autodiff import sweep
+from ...autodiff.transforms.rebuild import rebuild
 from ...dtypes import is_inexact
 from ...errors import GradientError, message
-from ...gradients.autodiff import sweep
-from ...graph import Node, topological
-from ...nesting import leaves, like
-from ...op import INEXACT, Call, Effect, Kind, Layout, Op
-from ...transforms.rebuild import rebuild
-from ...types import Type
+from ...ir.graph import Node, topological
+from ...ir.nesting import leaves, like
+from ...ir.op import INEXACT, Call, Effect, Kind, Layout, Op
+from ...ir.types import Type
 from ..convert import as_node
 from ..elementwise.complex_numbers import conj
 from ..leaf import input

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import Graph
-from ...interpret import Body
-from ...op import INEXACT, Call, Kind, Op
-from ...types import Type, TypeLike
+from ...ir.graph import Graph
+from ...ir.interpret import Body
+from ...ir.op import INEXACT, Call, Kind, Op
+from ...ir.types import Type, TypeLike
 
 
 def _check(call: Call, body: Graph, types: tuple[Type, ...]) -> tuple[Type, ...]:

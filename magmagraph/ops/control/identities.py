@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import INEXACT, Call, Kind, Layout, Op, Sample, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Kind, Layout, Op, Sample, Tests
+from ...ir.types import Type
 from ..convert import as_node
 from ..rules import onnx_forms
 

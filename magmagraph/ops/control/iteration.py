@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ...autodiff.autodiff import sweep, zeros_of
+from ...autodiff.transforms.closure import close
+from ...autodiff.transforms.rebuild import rebuild, unobserved
 from ...dtypes import is_inexact
 from ...errors import DivergedError, message
-from ...gradients.autodiff import sweep, zeros_of
-from ...graph import Graph, Node
-from ...interpret import Body
-from ...op import INEXACT, Call, Kind, Op
-from ...transforms.closure import close
-from ...transforms.rebuild import rebuild, unobserved
-from ...types import Type
+from ...ir.graph import Graph, Node
+from ...ir.interpret import Body
+from ...ir.op import INEXACT, Call, Kind, Op
+from ...ir.types import Type
 from ..elementwise.arithmetic import add
 from ..leaf import input
 from ..rules import onnx_control

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from ...autodiff.autodiff import sweep, zeros_of
+from ...autodiff.derivatives import forward, in_forward_mode
+from ...autodiff.transforms.closure import close
+from ...autodiff.transforms.rebuild import rebuild, unobserved
 from ...dtypes import is_inexact
-from ...gradients.autodiff import sweep, zeros_of
-from ...gradients.derivatives import forward, in_forward_mode
-from ...graph import Graph, Node, topological
-from ...interpret import Body
-from ...op import INEXACT, Call, Kind, Op, Parts, Refusal, Scalar
-from ...transforms.closure import close
-from ...transforms.rebuild import rebuild, unobserved
-from ...types import Extent, Type, TypeLike
+from ...ir.graph import Graph, Node, topological
+from ...ir.interpret import Body
+from ...ir.op import INEXACT, Call, Kind, Op, Parts, Refusal, Scalar
+from ...ir.types import Extent, Type, TypeLike
 from ..elementwise.arithmetic import add
 from ..leaf import input
 from ..rules import onnx_control

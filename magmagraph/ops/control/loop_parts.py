@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...graph import Graph, Node, freeze, topological
-from ...records import record
-from ...transforms.rebuild import rebuild
-from ...types import Extent
+from ...autodiff.transforms.rebuild import rebuild
+from ...ir.graph import Graph, Node, freeze, topological
+from ...ir.records import record
+from ...ir.types import Extent
 from ..leaf import input, parameter
 from .identities import results_of
 from .loop import LOOP, extent_of

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...collection import collection_paused
+from ...autodiff.autodiff import sweep
+from ...autodiff.transforms.rebuild import again, rebuild, unobserved
 from ...dtypes import is_inexact
 from ...errors import GraphError, message
-from ...gradients.autodiff import sweep
-from ...graph import Graph, Node, freeze, topological
-from ...interpret import Body
-from ...op import INEXACT, Call, Kind, Op, describe
-from ...transforms.rebuild import again, rebuild, unobserved
-from ...types import Extent, Type, TypeLike
+from ...ir.collection import collection_paused
+from ...ir.graph import Graph, Node, freeze, topological
+from ...ir.interpret import Body
+from ...ir.op import INEXACT, Call, Kind, Op, describe
+from ...ir.types import Extent, Type, TypeLike
 from ..leaf import input, parameter
 from ..reduction.primitives import SUM
 from ..rules import onnx_control

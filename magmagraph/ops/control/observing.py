@@ -17,10 +17,10 @@ import numpy as np
 
 from ...dtypes import is_bool
 from ...errors import CheckError, message
-from ...graph import Node
-from ...op import INEXACT, Call, Effect, Kind, Op
-from ...records import record
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Effect, Kind, Op
+from ...ir.records import record
+from ...ir.types import Type
 from ..rules import onnx_forms
 from ..rules.batching import all_batched
 

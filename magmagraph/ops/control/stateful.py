@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import GraphError, message
-from ...graph import Node
-from ...op import INEXACT, Call, Kind, Layout, Op
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Kind, Layout, Op
+from ...ir.types import Type
 from ..rules import onnx_forms
 
 __all__ = ["STATEFUL"]

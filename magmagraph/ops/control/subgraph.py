@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...autodiff.autodiff import sweep
+from ...autodiff.transforms.closure import close
+from ...autodiff.transforms.rebuild import rebuild, unobserved
 from ...dtypes import is_inexact
-from ...gradients.autodiff import sweep
-from ...graph import Graph, Node
-from ...interpret import Body
-from ...op import INEXACT, Call, Kind, Op
-from ...transforms.closure import close
-from ...transforms.rebuild import rebuild, unobserved
-from ...types import Type, TypeLike
+from ...ir.graph import Graph, Node
+from ...ir.interpret import Body
+from ...ir.op import INEXACT, Call, Kind, Op
+from ...ir.types import Type, TypeLike
 from ..leaf import input
 from ..rules import onnx_forms
 from ..rules.batching import mapped_extent

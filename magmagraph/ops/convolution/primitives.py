@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ... import dims
-from ...cores import wide_vectors
-from ...dims import Dim
-from ...graph import Node
-from ...op import Call, Kernel, Kind, Op, Precision
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.cores import wide_vectors
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import Call, Kernel, Kind, Op, Precision
+from ...ir.types import Extent, Shape, Type
 from ..elementwise.family import like_float, one_dtype
 from ..products.rounded import operand
 from ..rules import onnx_windows

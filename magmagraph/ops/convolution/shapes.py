@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...errors import ShapeError, message
-from ...op import Call
-from ...types import Extent, Shape
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.op import Call
+from ...ir.types import Extent, Shape
 
 LAYOUTS = {
     1: ("NCW", "NWC"),

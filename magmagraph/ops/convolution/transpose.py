@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..spatial.family import publish_spatial
 from .functions import chosen_algorithm, operands, per_axis, values, with_bias
 from .primitives import CONVOLUTION_INPUT, groups_of, split_weight

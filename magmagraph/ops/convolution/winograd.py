@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...types import Extent
+from ...ir.types import Extent
 from . import filters
 from .shapes import Axis
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node, cast
 from ..rules import onnx_forms, onnx_pairs
 from .family import (

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...dtypes import is_float, is_integer
 from ...errors import DTypeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.types import Type
 from ..convert import as_node
 from ..rules import onnx_forms
 from .family import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import is_float
-from ...graph import Node
-from ...op import Kind, Sample
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Kind, Sample
 from ..convert import cast, promoted
 from ..leaf import constant
 from ..reduction.primitives import all

@@ -8,10 +8,10 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ConfigError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
-from ...op import REAL as FLOATS
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
+from ...ir.op import REAL as FLOATS
+from ...ir.types import Type
 from ..convert import as_node
 from ..rules import onnx_forms, onnx_pairs
 from .family import (

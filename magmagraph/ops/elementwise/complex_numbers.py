@@ -17,9 +17,9 @@ import numpy as np
 
 from ...dtypes import complex_dtype, is_complex, real_dtype
 from ...errors import DTypeError
-from ...graph import Node
-from ...op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.types import Type
 from ..convert import as_node, cast
 from ..leaf import constant
 from ..rules import onnx_pairs

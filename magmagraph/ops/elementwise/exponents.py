@@ -10,9 +10,9 @@ import numpy as np
 
 from ...dtypes import is_float
 from ...errors import DTypeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
+from ...ir.types import Type
 from ..convert import as_node, cast
 from ..networks.activation import sigmoid
 from ..rules import onnx_forms

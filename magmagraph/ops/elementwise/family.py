@@ -19,8 +19,8 @@ import numpy as np
 from ...config import config
 from ...dtypes import is_complex, is_inexact
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import (
+from ...ir.graph import Node
+from ...ir.op import (
     INEXACT,
     BadSample,
     Call,
@@ -33,8 +33,8 @@ from ...op import (
     Tests,
     describe,
 )
-from ...op import REAL as FLOATS
-from ...types import Type
+from ...ir.op import REAL as FLOATS
+from ...ir.types import Type
 from ..convert import as_node, cast, converted, promoted
 
 BOOL = np.dtype(bool)

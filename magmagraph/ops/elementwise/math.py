@@ -10,9 +10,9 @@ import numpy as np
 from ...config import config
 from ...dtypes import is_complex, is_inexact
 from ...errors import DTypeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
-from ...op import REAL as FLOATS
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
+from ...ir.op import REAL as FLOATS
 from ..control.identities import stop_gradient
 from ..convert import cast
 from ..leaf import CONSTANT

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...dtypes import finfo, is_complex, is_float
 from ...errors import DTypeError, message
-from ...graph import Node
-from ...op import INEXACT, Composite, Kind, Op, Sample
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Composite, Kind, Op, Sample
 from ..convert import as_dtype, as_node
 from ..rules import onnx_forms
 from ..rules.namesakes import namesake

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...dtypes import is_float, is_unsigned
 from ...errors import DTypeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample
+from ...ir.types import Type
 from ..control.identities import stop_gradient
 from ..rules import onnx_control, onnx_forms
 from ..rules.namesakes import namesake

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import is_unsigned
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import Call, Kind, Sample
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Call, Kind, Sample
 from ..convert import as_node, cast, promoted
 from ..indexing.iota import INT64, IOTA
 from ..reduction.cumulative import cumprod

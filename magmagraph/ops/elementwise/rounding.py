@@ -8,8 +8,8 @@ import numpy as np
 
 from ...dtypes import is_float
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node
 from ..rules import onnx_forms
 from .comparison import where

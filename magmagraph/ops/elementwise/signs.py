@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_complex, is_float, is_integer, is_unsigned, real_dtype
-from ...graph import Node
-from ...op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample, Scalar, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample, Scalar, Tests
+from ...ir.types import Type
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..rules import onnx_forms, onnx_pairs

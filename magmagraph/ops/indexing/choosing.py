@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
-from ...types import Operands
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.types import Operands
 from ..convert import as_node, promoted
 from ..elementwise.arithmetic import remainder
 from ..elementwise.comparison import equal, less, where

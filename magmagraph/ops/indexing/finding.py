@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
+from ...ir.types import Extent, Type
 from ..convert import as_node
 from ..elementwise.arithmetic import floor_divide, remainder
 from ..elementwise.comparison import less, where

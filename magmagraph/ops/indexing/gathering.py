@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...dims import Dim
 from ...dtypes import is_float, is_integer
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
-from ...types import Extent, Shape, Type
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
+from ...ir.types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, multiply, remainder
 from ..elementwise.comparison import clip, less, where

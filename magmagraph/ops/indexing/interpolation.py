@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..elementwise.arithmetic import divide, remainder, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import clip, equal, greater, less, where

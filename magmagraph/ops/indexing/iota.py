@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...config import config
-from ...dims import Dim
 from ...dtypes import canonical, is_integer
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
+from ...ir.types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.comparison import equal

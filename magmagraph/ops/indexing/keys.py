@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...dtypes import is_bool, is_integer
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent, Shape
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent, Shape
 from ..convert import as_node
 from ..leaf import CONSTANT, constant, holds_node, input
 from ..shape.arrange import moveaxis, reshape

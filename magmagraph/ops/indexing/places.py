@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import Node
+from ...ir.graph import Node
 from ..convert import as_node
 from ..elementwise.arithmetic import divide
 from ..leaf import constant

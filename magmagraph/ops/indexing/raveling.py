@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import Call, Kind, Sample
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Call, Kind, Sample
+from ...ir.types import Extent
 from ..convert import as_node
 from ..elementwise.arithmetic import floor_divide, remainder
 from ..leaf import ShapeLike

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...op import Call, Kind, Op
-from ...types import Type
+from ...ir.op import Call, Kind, Op
+from ...ir.types import Type
 from .sorting import sortable
 
 __all__ = ["ROW_ORDER"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_dtype, as_node, promoted
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.family import BOOL, truth

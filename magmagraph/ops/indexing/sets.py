@@ -13,8 +13,8 @@ import numpy as np
 
 from ...dtypes import is_complex, is_inexact
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, REAL, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, REAL, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_dtype, as_node, cast, promoted
 from ..elementwise.arithmetic import subtract
 from ..elementwise.bits import logical_and, logical_not

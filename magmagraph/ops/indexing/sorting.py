@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import is_float
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
-from ...types import Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
+from ...ir.types import Type
 from ..convert import as_node, promoted
 from ..elementwise.arithmetic import subtract
 from ..rules import onnx_forms

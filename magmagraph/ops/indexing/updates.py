@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import iinfo, is_bool, is_complex, is_float, is_inexact
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
-from ...types import Shape, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
+from ...ir.types import Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, maximum, minimum, where

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...dtypes import complex_dtype
-from ...graph import Node
-from ...op import LAPACK, Call, Kind, Op, Precision, Sample, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import LAPACK, Call, Kind, Op, Precision, Sample, Tests
+from ...ir.types import Type
 from ..control.identities import ITEM
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, subtract

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
+from ...ir.types import Type
 from ..convert import as_node
 from ..elementwise.arithmetic import negative
 from ..elementwise.family import inexact_operands, one_dtype

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import finfo, is_complex, real_dtype
 from ...errors import ConfigError, ShapeError, message
-from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Kind, Op, Precision, Sample, Tests
-from ...types import Extent, Operand, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import LAPACK, BadSample, Call, Kind, Op, Precision, Sample, Tests
+from ...ir.types import Extent, Operand, Type
 from ..control.identities import ITEM
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, negative, subtract

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...graph import Node
-from ...op import LAPACK, Call, Kind, Op, Precision
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import LAPACK, Call, Kind, Op, Precision
+from ...ir.types import Extent, Type
 from ..shape.arrange import swapaxes
 from .parts import SINGULAR, check_exchanges, check_pivots, failed, lapack, squares
 from .triangular import system_type

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import finfo
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
 from ..control.identities import ITEM
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, multiply

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import finfo, is_complex, is_integer
 from ...errors import LinAlgError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call
+from ...ir.types import Extent, Shape, Type
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.bits import logical_and

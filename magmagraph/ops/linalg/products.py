@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent, Shape
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent, Shape
 from ..convert import promoted
 from ..elementwise.arithmetic import multiply, subtract
 from ..elementwise.complex_numbers import conj

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import dims
 from ...errors import GradientError, ShapeError, message
-from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Kind, Linalg, Op, Precision, Sample, Tests
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import LAPACK, BadSample, Call, Kind, Linalg, Op, Precision, Sample, Tests
+from ...ir.types import Extent, Type
 from ..control.identities import ITEM
 from ..elementwise.arithmetic import add, negative
 from ..elementwise.comparison import where

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Kind, Op, Sample, Tests
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Kind, Op, Sample, Tests
+from ...ir.types import Extent, Shape, Type
 from ..control.identities import ITEM
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, negative

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...dtypes import is_complex
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Kind, Op, Sample, Tests
-from ...types import Extent, Type
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Kind, Op, Sample, Tests
+from ...ir.types import Extent, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, where

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.types import Extent, Type
 from ..elementwise.arithmetic import add, negative
 from ..elementwise.complex_numbers import conj
 from ..elementwise.family import pair

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Linalg, Op, Precision, Sample, Tests
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Linalg, Op, Precision, Sample, Tests
+from ...ir.types import Extent, Type
 from ..convert import as_node
 from ..elementwise.arithmetic import negative
 from ..indexing.sorting import argsort

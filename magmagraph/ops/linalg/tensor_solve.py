@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
 from ..elementwise.family import pair
 from ..shape.arrange import moveaxis, reshape

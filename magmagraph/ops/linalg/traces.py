@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node, as_operand
 from ..elementwise.arithmetic import add, multiply
 from ..indexing.gathering import TAKE

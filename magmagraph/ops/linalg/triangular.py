@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import is_complex
 from ...errors import LinAlgError, ShapeError
-from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
+from ...ir.types import Extent, Type
 from ..elementwise.arithmetic import negative
 from ..elementwise.complex_numbers import conj
 from ..elementwise.family import inexact_pair, one_dtype

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import INEXACT, Composite, Kind, Op, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node
 from ..elementwise.comparison import greater, less, where
 from ..elementwise.family import POSITIVE, REAL, floating, like_number, unary

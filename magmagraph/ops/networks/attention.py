@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
+from ...autodiff.autodiff import sweep
 from ...dtypes import accumulation_dtype, is_integer
 from ...errors import DTypeError, ShapeError, message
-from ...gradients.autodiff import sweep
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Precision, Sample, Tests
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Precision, Sample, Tests
+from ...ir.types import Extent, Shape, Type
 from ..control.identities import ITEM, MARKER, stop_gradient
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract

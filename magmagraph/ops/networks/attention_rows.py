@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.types import Extent, Type
 
 ALIGNED = 64
 LINES = 96  # bytes of vectors that a block has, for each of its rows and columns

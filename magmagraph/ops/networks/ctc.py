@@ -10,9 +10,9 @@ import numpy as np
 
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Refusal, Sample, Tests
-from ...types import Extent, Type
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Refusal, Sample, Tests
+from ...ir.types import Extent, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import multiply, subtract
 from ..elementwise.comparison import where

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
-from ...types import Extent, Type
+from ...ir.types import Extent, Type
 
 DOUBLE = np.dtype(np.float64)
 

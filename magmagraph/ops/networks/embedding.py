@@ -8,9 +8,9 @@ import numpy as np
 
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..control.identities import stop_gradient
 from ..convert import as_node
 from ..elementwise.comparison import equal, where

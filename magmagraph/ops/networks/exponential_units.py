@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
 from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, floating
 from ..elementwise.math import expm1, hypot, tanh

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, message
-from ...graph import Node
-from ...op import Composite, Kind, Op, Scalar
+from ...ir.graph import Node
+from ...ir.op import Composite, Kind, Op, Scalar
 from ..elementwise.comparison import greater_equal, maximum, minimum, where
 from ..elementwise.family import floating, like_float
 from ..elementwise.math import exp, tanh

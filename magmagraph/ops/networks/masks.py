@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import is_integer
 from ...errors import DTypeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_node
 from ..elementwise.arithmetic import add
 from ..elementwise.comparison import less_equal

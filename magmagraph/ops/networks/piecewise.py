@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import BadSample, Composite, Kind, Sample, Tests
 from ..elementwise.arithmetic import add, multiply, square, subtract
 from ..elementwise.comparison import (
     greater,

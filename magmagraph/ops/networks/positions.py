@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...config import config
 from ...dtypes import canonical
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, multiply, subtract
 from ..elementwise.family import floating

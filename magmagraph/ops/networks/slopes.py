@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
-from ...types import Extent
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.comparison import greater, greater_equal, less, where
 from ..elementwise.family import REAL, floating

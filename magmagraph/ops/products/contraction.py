@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
+from ...ir.types import Extent, Shape, Type
 from ..convert import cast
 from ..elementwise.arithmetic import multiply
 from ..elementwise.complex_numbers import conj

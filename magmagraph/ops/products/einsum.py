@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..convert import cast, promoted
 from ..elementwise.arithmetic import multiply
 from ..elementwise.comparison import equal, where

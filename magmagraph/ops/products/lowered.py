@@ -12,9 +12,9 @@ import numpy as np
 
 from ...dtypes import accumulation_dtype, is_float
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, Call, Kernel, Kind, Linalg, Op, Precision
-from ...types import Extent, Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Kernel, Kind, Linalg, Op, Precision
+from ...ir.types import Extent, Type
 from ..indexing.gathering import check_indices, refuse_empty, settled
 from ..rules.matrix_facts import Facts, always
 from .rounded import conversion_bytes, mixed_type, operand

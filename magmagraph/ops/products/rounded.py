@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import accumulation_dtype, is_float
-from ...op import Call
-from ...types import Extent, Type
+from ...ir.op import Call
+from ...ir.types import Extent, Type
 
 TF32_DROPPED = 13  # of the 23 explicit bits of a float32's mantissa, tf32 keeps 10
 

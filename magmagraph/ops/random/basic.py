@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...dtypes import canonical, iinfo, is_integer
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import Call
-from ...types import Extent
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import Call
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, multiply, remainder, subtract
 from ..elementwise.bits import bitwise_and, right_shift

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...config import config
 from ...dtypes import canonical, is_float, is_integer, promote
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import Call, Composite, Effect, Kind, Op, Scalar
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Call, Composite, Effect, Kind, Op, Scalar
+from ...ir.types import Extent, Shape, Type
 from ..convert import as_dtype, as_node, cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.bits import bitwise_and, right_shift

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...config import config
-from ...dims import Dim
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import Call
-from ...types import Extent, Shape
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import Call
+from ...ir.types import Extent, Shape
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, negative
 from ..elementwise.bits import bitwise_and

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import Composite, Kind, Op
-from ...types import Shape
+from ...ir.graph import Node
+from ...ir.op import Composite, Kind, Op
+from ...ir.types import Shape
 from ..convert import cast
 from ..elementwise.arithmetic import divide
 from ..elementwise.comparison import clip, greater, minimum, where

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from ...graph import Node
+from ...ir.graph import Node
 
 
 class Drawn:

@@ -17,9 +17,9 @@ import numpy as np
 
 from ...dtypes import canonical, is_float, is_integer
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import Call, Composite, Effect, Kind, Op, Parts
-from ...types import Extent, Shape, Type
+from ...ir.graph import Node
+from ...ir.op import Call, Composite, Effect, Kind, Op, Parts
+from ...ir.types import Extent, Shape, Type
 from ..convert import cast
 from ..elementwise.family import publish
 from ..rules.batching import mapped_extent

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Composite, Op, Parts
-from ...types import Shape
+from ...ir.graph import Node
+from ...ir.op import Composite, Op, Parts
+from ...ir.types import Shape
 from ..elementwise.comparison import equal, where
 from ..elementwise.family import special
 from ..elementwise.math import exp, log, sqrt

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
-from ...graph import Node
+from ...ir.graph import Node
 
 __all__ = ["shape_first"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Composite, Kind, Op, Parts, Scalar
-from ...types import Shape
+from ...ir.graph import Node
+from ...ir.op import Composite, Kind, Op, Parts, Scalar
+from ...ir.types import Shape
 from ..control.identities import stop_gradient
 from ..elementwise.arithmetic import multiply, negative
 from ..elementwise.comparison import less, where

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ...graph import Graph, Node
+from ...ir.graph import Graph, Node
 
 __all__ = ["redrawing", "redrawn", "streams_in"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Composite, Op
-from ...types import Shape
+from ...ir.graph import Node
+from ...ir.op import Composite, Op
+from ...ir.types import Shape
 from ..elementwise.arithmetic import remainder
 from .bits import Key
 from .count import LARGEST

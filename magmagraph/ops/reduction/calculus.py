@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import Call, Kind, Sample
-from ...types import MOST_TERMS, Extent
+from ...ir.graph import Node
+from ...ir.op import Call, Kind, Sample
+from ...ir.types import MOST_TERMS, Extent
 from ..control.identities import stop_gradient
 from ..convert import as_dtype, as_node, cast, promoted
 from ..elementwise.arithmetic import add, divide, multiply, remainder, subtract

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ..convert import as_node
 from ..elementwise.arithmetic import multiply
 from ..elementwise.bits import logical_and, logical_not, logical_or

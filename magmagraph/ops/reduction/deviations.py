@@ -8,8 +8,8 @@ import numpy as np
 
 from ...dtypes import canonical, real_dtype
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, Composite, Kind, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Composite, Kind, Sample, Tests
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide
 from ..elementwise.comparison import equal, maximum, where

@@ -12,9 +12,9 @@ import numpy as np
 
 from ...dtypes import canonical, is_inexact, is_unsigned
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Kind, Op, Sample, describe
-from ...types import Extent, Shape, Type
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Kind, Op, Sample, describe
+from ...ir.types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.family import BOOL, publish
 from ..shape.arrange import expand_dims

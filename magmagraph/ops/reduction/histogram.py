@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import dims
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent, Operand, Operands
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent, Operand, Operands
 from ..convert import as_dtype, as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.bits import logical_and

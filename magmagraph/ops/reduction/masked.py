@@ -14,8 +14,8 @@ import numpy as np
 
 from ...dtypes import holds, iinfo, is_bool, is_float, is_inexact, is_integer, kind
 from ...errors import ConfigError, DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import describe
+from ...ir.graph import Node
+from ...ir.op import describe
 from ..convert import as_node, cast
 from ..elementwise.comparison import where as chosen
 from ..elementwise.family import BOOL

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_float, is_inexact, real_dtype
-from ...graph import Node
-from ...op import INEXACT, REAL, Composite, Kind, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, REAL, Composite, Kind, Sample, Tests
 from ..convert import as_node, as_operand, cast
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.bits import logical_and, logical_not

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import INEXACT, Call, Kind, Op, Sample, Tests
-from ...types import Extent, Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Kind, Op, Sample, Tests
+from ...ir.types import Extent, Type
 from ..convert import as_node
 from ..elementwise.family import broadcast
 from .folding import CUBE, Axis, bad_axes, dropped, normalized_axes

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_float
-from ...graph import Node
-from ...op import INEXACT, Op, Reduction, Sample, Tests
-from ...types import Shape
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Op, Reduction, Sample, Tests
+from ...ir.types import Shape
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.comparison import equal, maximum, minimum

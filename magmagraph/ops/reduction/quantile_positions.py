@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import Node
+from ...ir.graph import Node
 from ..elementwise.arithmetic import multiply, remainder, subtract
 from ..elementwise.bits import logical_and, logical_or
 from ..elementwise.comparison import clip, equal, less, where

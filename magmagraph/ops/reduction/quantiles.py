@@ -10,9 +10,9 @@ import numpy as np
 
 from ...dtypes import is_complex, is_float
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent, Operand
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent, Operand
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or

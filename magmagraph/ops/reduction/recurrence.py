@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
-from ...types import Type
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
+from ...ir.types import Type
 from ..elementwise.arithmetic import multiply
 from ..elementwise.family import inexact_pair, one_dtype
 from ..indexing.gathering import wide

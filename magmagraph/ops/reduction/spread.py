@@ -9,8 +9,8 @@ import numpy as np
 
 from ...dtypes import is_complex, real_dtype
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, Call, Composite, Kind, Sample
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Composite, Kind, Sample
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.comparison import clip, maximum

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...dtypes import canonical, finfo, is_complex, is_inexact, real_dtype
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Call, Composite
+from ...ir.graph import Node
+from ...ir.op import Call, Composite
 from ..shape.arrange import expand_dims, transpose
 from ..shape.joining import broadcast_to
 from .folding import Axis

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...graph import Node
-from ...op import Effect, Kind, Op
-from ...types import Extent
+from ...ir.graph import Node
+from ...ir.op import Effect, Kind, Op
+from ...ir.types import Extent
 from ..shape.arrange import lifted, moveaxis, reshape
 from ..shape.joining import broadcast_to
 

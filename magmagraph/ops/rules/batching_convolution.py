@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...graph import Node
+from ...ir.graph import Node
 from ..shape.arrange import moveaxis, reshape
 from .batching import mapped_extent, repeated
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...graph import Node
-from ...types import Extent
+from ...ir.graph import Node
+from ...ir.types import Extent
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, remainder, subtract
 from ..elementwise.comparison import less, maximum, minimum, where

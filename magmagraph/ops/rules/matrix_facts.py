@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 
-from ...graph import Node
+from ...ir.graph import Node
 
 
 class Facts(enum.Flag):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...op import BadSample, Composite, Kind, Sample, Tests
+from ...ir.op import BadSample, Composite, Kind, Sample, Tests
 
 
 def namesake(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import iinfo, is_bool, is_float, is_unsigned
-from ...graph import Graph, Node
-from ...types import Extent, Type
+from ...ir.graph import Graph, Node
+from ...ir.types import Extent, Type
 from ..leaf import parameter
 from .onnx_forms import Names, Rule, Target, unsigned_dtype
 

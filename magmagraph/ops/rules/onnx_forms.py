@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...dims import Dim
 from ...dtypes import is_bool, is_inexact, is_integer, is_unsigned
-from ...graph import Node
-from ...types import Extent, Shape, Type
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.types import Extent, Shape, Type
 
 Names = str | tuple[str, ...]
 Rule = Callable[..., Names]

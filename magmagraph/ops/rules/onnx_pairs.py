@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_complex, real_dtype
-from ...graph import Node
-from ...types import Extent
+from ...ir.graph import Node
+from ...ir.types import Extent
 from .onnx_forms import Names, Rule, Target
 
 __all__ = ["Pairs", "absolute", "cast", "chosen", "conjugate", "divided", "has_complex",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dims import Dim
 from ...dtypes import real_dtype
-from ...graph import Node
-from ...types import Shape
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.types import Shape
 from .onnx_forms import Rule, Target
 
 __all__ = ["convolved", "convolved_back", "folded", "folded_pairs", "pooled"]

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...graph import Node
+from ...ir.graph import Node
 
 __all__ = [
     "SUM",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...dtypes import is_float
-from ...graph import Node
+from ...ir.graph import Node
 from ..control.identities import stop_gradient
 from ..convert import CAST, cast
 from ..elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT

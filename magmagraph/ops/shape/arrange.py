@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...errors import ConfigError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Layout, Op, Sample, Tests, ViewAxis
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Layout, Op, Sample, Tests, ViewAxis
+from ...ir.types import Extent, Shape, Type
 from ..convert import as_node
 from ..leaf import ShapeLike
 from ..rules import onnx_forms, onnx_pairs

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import Call, Kind, Sample
-from ...types import Extent, Operands
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Call, Kind, Sample
+from ...ir.types import Extent, Operands
 from ..convert import as_node, converted, promoted
 from ..elementwise.family import publish
 from ..rules.namesakes import namesake

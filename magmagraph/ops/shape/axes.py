@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Call, describe
+from ...ir.graph import Node
+from ...ir.op import Call, describe
 
 LINE = np.array([0.5, -1.0, 2.0])
 MATRIX = np.arange(6.0).reshape(2, 3) - 2.5

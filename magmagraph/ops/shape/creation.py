@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...config import config
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import Kind, Sample
-from ...types import Extent, Shape
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Kind, Sample
+from ...ir.types import Extent, Shape
 from ..convert import as_node, cast
 from ..elementwise.comparison import equal, greater_equal
 from ..elementwise.family import publish

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import Call, Composite, Kind, Sample
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import Call, Composite, Kind, Sample
 from ..convert import as_dtype, as_node, as_operand
 from ..elementwise.arithmetic import add
 from ..elementwise.comparison import equal, greater, greater_equal, where

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import Call, Composite, Kind, Sample
-from ...types import Extent
+from ...ir.graph import Node
+from ...ir.op import Call, Composite, Kind, Sample
+from ...ir.types import Extent
 from ..convert import as_dtype, as_node, promoted
 from ..indexing.gathering import take
 from ..rules.namesakes import namesake

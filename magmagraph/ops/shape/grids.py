@@ -10,8 +10,8 @@ import numpy as np
 
 from ...dtypes import canonical
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
 from ..indexing.iota import INT64, IOTA
 from ..rules.namesakes import namesake

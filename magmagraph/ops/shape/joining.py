@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import (
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import (
     INEXACT,
     BadSample,
     Call,
@@ -23,7 +23,7 @@ from ...op import (
     Tests,
     ViewAxis,
 )
-from ...types import Extent, Shape, Type
+from ...ir.types import Extent, Shape, Type
 from ..convert import as_node, converted, promoted
 from ..elementwise.family import one_dtype
 from ..rules import onnx_forms, onnx_pairs

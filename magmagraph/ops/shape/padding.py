@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...dtypes import is_complex, is_float, is_integer
 from ...errors import ConfigError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests, describe
-from ...types import Extent
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests, describe
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.rounding import floor, rint

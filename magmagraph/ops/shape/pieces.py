@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_node
 from .arrange import reshape
 from .axes import CUBE, MATRIX, axes_of

@@ -11,10 +11,10 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from ... import dims
-from ...graph import Node
-from ...op import INEXACT, Call, Kernel, Kind, Layout, Op, ViewAxis
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import INEXACT, Call, Kernel, Kind, Layout, Op, ViewAxis
+from ...ir.types import Extent, Shape, Type
 from ..rules import onnx_forms, onnx_pairs
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import canonical, is_float, is_inexact
-from ...graph import Node
-from ...op import Kind, Sample
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Kind, Sample
+from ...ir.types import Extent
 from ..convert import as_dtype, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, where

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import Call, Kind, Sample
-from ...types import Extent
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import Call, Kind, Sample
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, remainder, subtract
 from ..indexing.gathering import size_of, take

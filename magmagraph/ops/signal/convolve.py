@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Constraint
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
-from ...types import Extent, Shape, Type
+from ...ir import dims
+from ...ir.dims import Constraint
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
+from ...ir.types import Extent, Shape, Type
 from ..elementwise.complex_numbers import conj
 from ..elementwise.family import BOOL, one_dtype, pair
 from ..rules import onnx_pairs, onnx_windows

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import ShapeError
-from ...op import WIDE, BadSample, Composite, Sample
+from ...ir.op import WIDE, BadSample, Composite, Sample
 from .fourier_family import (
     EMPTY,
     FLAT,

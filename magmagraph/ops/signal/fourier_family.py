@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...config import config
-from ...dims import Dim
 from ...dtypes import complex_dtype, is_complex, is_float, is_inexact
 from ...errors import DTypeError, ShapeError
-from ...graph import Node
-from ...op import LAPACK, WIDE, BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import LAPACK, WIDE, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.complex_numbers import conj
 from ..elementwise.family import publish

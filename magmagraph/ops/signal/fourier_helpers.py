@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...config import config
-from ...dims import Dim
 from ...dtypes import canonical, is_float
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.comparison import less, where
 from ..indexing.iota import IOTA

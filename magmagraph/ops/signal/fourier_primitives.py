@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Constraint
 from ...dtypes import complex_dtype, is_complex, is_float, real_dtype
-from ...graph import Node
-from ...op import COMPLEX, WIDE, Call, Kernel, Kind, Op
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.dims import Constraint
+from ...ir.graph import Node
+from ...ir.op import COMPLEX, WIDE, Call, Kernel, Kind, Op
+from ...ir.types import Extent, Type
 from ..convert import cast
 from ..elementwise.bits import logical_or
 from ..elementwise.comparison import equal, where

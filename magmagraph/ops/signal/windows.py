@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...config import config
 from ...dtypes import canonical
-from ...graph import Node
-from ...op import Composite, Kind, Sample
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Composite, Kind, Sample
 from ..convert import cast
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.comparison import maximum

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, cast
 
-from ...graph import Node
+from ...ir.graph import Node
 from ..elementwise.family import publish
 
 P = ParamSpec("P")

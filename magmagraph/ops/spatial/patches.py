@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent, Shape
+from ...ir import dims
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent, Shape
 from ..convolution.functions import per_axis, reference_slide, values
 from ..convolution.shapes import numbers, paddings, slide, spatial_axes
 from ..elementwise.arithmetic import add

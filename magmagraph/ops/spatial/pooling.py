@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
 from ..convolution.functions import per_axis, reference_slide, values
 from ..convolution.shapes import (

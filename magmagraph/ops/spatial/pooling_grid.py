@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...dims import Dim
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Sample
-from ...types import MOST_TERMS
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Sample
+from ...ir.types import MOST_TERMS
 from ..convolution.functions import per_axis, values
 from ..convolution.shapes import channels_last, numbers, spatial_axes
 from ..elementwise.family import floating

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Call, Kind, Op, Precision
-from ...types import Extent, Shape, Type
+from ...ir.graph import Node
+from ...ir.op import Call, Kind, Op, Precision
+from ...ir.types import Extent, Shape, Type
 from ..convolution.shapes import Axis, axes_between, check_extents, check_sliding, taps
 from ..elementwise.family import like_float
 from ..rules import onnx_windows

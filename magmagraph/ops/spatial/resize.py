@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...errors import ShapeError
-from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample, Tests
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
+from ...ir.types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, floor_divide, multiply, subtract
 from ..elementwise.comparison import clip, maximum

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import finfo
-from ...graph import Node
-from ...op import Composite, Op, Sample
+from ...ir.graph import Node
+from ...ir.op import Composite, Op, Sample
 from ..elementwise.comparison import equal, finite, greater_equal, less, where
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
 from ..elementwise.signs import absolute, sign

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Sample
+from ...ir.graph import Node
+from ...ir.op import Sample
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.family import OTHER, POSITIVE, UNIT, scipy_named
 from ..elementwise.math import exp, expm1, log, log1p

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import finfo
-from ...graph import Node
-from ...op import Composite, Op, Sample
+from ...ir.graph import Node
+from ...ir.op import Composite, Op, Sample
 from ..elementwise.comparison import less, where
 from ..elementwise.family import UNIT, scipy_named, special
 from ..elementwise.signs import absolute

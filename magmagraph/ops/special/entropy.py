@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import finfo
-from ...graph import Node
-from ...op import Composite, Op, Refusal, Sample
+from ...ir.graph import Node
+from ...ir.op import Composite, Op, Refusal, Sample
 from ..elementwise.bits import logical_and, logical_not
 from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, where
 from ..elementwise.family import OTHER, POSITIVE, REAL, UNIT, scipy_named, special

@@ -15,8 +15,19 @@ import numpy as np
 from ...config import config
 from ...dtypes import is_float
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Parts, Refusal, Sample, Scalar, ScalarRule, Tests
+from ...ir.graph import Node
+from ...ir.op import (
+    BadSample,
+    Composite,
+    Kind,
+    Op,
+    Parts,
+    Refusal,
+    Sample,
+    Scalar,
+    ScalarRule,
+    Tests,
+)
 from ..convert import cast, promoted
 from ..elementwise.family import broadcast_floats, publish
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample, Tests
-from ...types import MOST_TERMS
+from ...ir.graph import Node
+from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
+from ...ir.types import MOST_TERMS
 from ..control.identities import stop_gradient
 from ..convert import cast
 from ..elementwise.comparison import (

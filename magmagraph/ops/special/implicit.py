@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Composite, Op
+from ...ir.graph import Node
+from ...ir.op import Composite, Op
 from ..elementwise.comparison import equal, where
 from ..elementwise.family import special
 from ..elementwise.math import exp, log

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Composite, Op, Sample
+from ...ir.graph import Node
+from ...ir.op import Composite, Op, Sample
 from ..elementwise.family import scipy_named, special
 from ..elementwise.math import exp
 from ..elementwise.rounding import floor

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample, Tests
+from ...ir.graph import Node
+from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
 from ..elementwise.comparison import equal, finite, greater, less, where
 from ..elementwise.family import POSITIVE, REAL, UNIT, publish, scipy_named, special
 from ..elementwise.math import cos, cosh, exp, log, log1p, sin, sinh

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Composite, Op, Sample
+from ...ir.graph import Node
+from ...ir.op import Composite, Op, Sample
 from ..control.identities import stop_gradient
 from ..elementwise.comparison import finite, greater, where
 from ..elementwise.family import OTHER, REAL, ROW, UNIT, scipy_named, special

@@ -15,9 +15,9 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample, Tests
-from ...types import MOST_TERMS
+from ...ir.graph import Node
+from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
+from ...ir.types import MOST_TERMS
 from ..convert import cast
 from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, publish, scipy_named

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError, message
-from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Refusal, Sample, Scalar, Tests
+from ...ir.graph import Node
+from ...ir.op import BadSample, Composite, Kind, Op, Refusal, Sample, Scalar, Tests
 from ..convert import as_node
 from ..elementwise.comparison import finite
 from ..elementwise.family import (

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...graph import Node
+from ...ir.graph import Node
 from ...ops.collective.rows import RANK_ROW, RANK_ROWS
 from ...ops.collective.whole import ALLREDUCE, BROADCAST, PERMUTE, REDUCE
 from ...ops.elementwise.arithmetic import add

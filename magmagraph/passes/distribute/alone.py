@@ -16,7 +16,7 @@ So a program for many ranks costs nothing on one, and groups along an axis of ex
 
 from __future__ import annotations
 
-from ...graph import Node
+from ...ir.graph import Node
 from ...ops.collective.rows import ALLGATHER, ALLTOALL, RANK_ROW, RANK_ROWS, REDUCE_SCATTER
 from ...ops.collective.whole import ALLREDUCE, BROADCAST, PERMUTE
 from ...ops.shape.arrange import reshape

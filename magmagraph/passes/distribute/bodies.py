@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...graph import Graph, Node
+from ...ir.graph import Graph, Node
 from ...ops.control.branch import branch
 from ...ops.control.loop import extent_of, loop
 from ...ops.leaf import input

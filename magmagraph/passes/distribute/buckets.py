@@ -15,8 +15,8 @@ import itertools
 from collections.abc import Mapping, Sequence, Set
 
 from ...dtypes import is_inexact
-from ...graph import Graph, Node, Trace
-from ...op import Kind, Op
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Kind, Op
 from ...ops.collective.rows import ALLGATHER, REDUCE_SCATTER
 from ...ops.collective.timed import ALLGATHER_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.collective.whole import ALLREDUCE, ALLREDUCE_MANY

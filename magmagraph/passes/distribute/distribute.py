@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ShardingError, message
-from ...graph import Graph, Node, Trace
+from ...ir.graph import Graph, Node, Trace
 from ...ops.collective.messages import SEND
 from ...ops.control.identities import HELD, ITEM
 from ...ops.elementwise.arithmetic import divide

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ... import dims
 from ...errors import ShardingError, message
-from ...graph import Graph, Node
-from ...op import describe
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Graph, Node
+from ...ir.op import describe
+from ...ir.types import Extent, Type
 
 __all__ = ["MICRO", "OWN", "SUM", "WHOLE", "Layout", "Sharded", "Way", "parts", "refusal"]
 

@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...communicator import REDUCTIONS
-from ...dims import Dim
-from ...graph import Graph, Node, freeze
-from ...op import Kind, Op
+from ...ir import dims
+from ...ir.communicator import REDUCTIONS
+from ...ir.dims import Dim
+from ...ir.graph import Graph, Node, freeze
+from ...ir.op import Kind, Op
+from ...ir.types import Extent, Type
 from ...ops.collective.messages import RECV, SEND
 from ...ops.collective.rows import ALLGATHER
 from ...ops.collective.whole import ALLREDUCE, BROADCAST, INDEX
@@ -33,7 +34,6 @@ from ...ops.elementwise.comparison import MAXIMUM, MINIMUM
 from ...ops.leaf import constant, extent, parameter
 from ...ops.rules.sharding import NotSharded
 from ...ops.shape.joining import broadcast_to, concatenate, stack
-from ...types import Extent, Type
 from .layouts import MICRO, Sharded, refusal
 from .stages import Pipeline, Stages, assigned, clock
 from .walk import again

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...graph import Node
-from ...op import Kind
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Kind
+from ...ir.types import Extent
 from ...ops.control.loop import LOOP_STEP
 from ...ops.convert import CAST, cast
 from ...ops.elementwise.arithmetic import ADD, MULTIPLY, REMAINDER, add, multiply
 from ...ops.elementwise.comparison import MAXIMUM, MINIMUM
 from ...ops.leaf import constant
 from ...ops.rules.sharding import NotSharded
-from ...types import Extent
 from .layouts import SUM, Way, parts
 from .walk import Walk, again
 

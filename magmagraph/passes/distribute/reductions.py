@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_bool
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.types import Extent
 from ...ops.collective.rows import ALLGATHER
 from ...ops.convert import cast
 from ...ops.elementwise.arithmetic import add, multiply
@@ -16,7 +17,6 @@ from ...ops.leaf import constant
 from ...ops.reduction.primitives import MAX, MIN, PROD
 from ...ops.rules.sharding import NotSharded
 from ...ops.shape.arrange import reshape
-from ...types import Extent
 from .layouts import SUM, WHOLE, Layout, Way, parts
 from .walk import Walk, again
 

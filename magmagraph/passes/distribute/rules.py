@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
 from ...dtypes import is_inexact
-from ...graph import Node
-from ...op import Effect, Kind
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.op import Effect, Kind
+from ...ir.types import Extent
 from ...ops.collective.rows import ALLGATHER, REDUCE_SCATTER
 from ...ops.collective.timed import ALLGATHER_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.leaf import input
 from ...ops.rules.sharding import SUM as SUMMED
 from ...ops.rules.sharding import NotSharded
-from ...types import Extent
 from .bodies import BODIES
 from .layouts import MICRO, SUM, WHOLE, Layout, Way, parts
 from .places import PLACES

@@ -15,10 +15,10 @@ from typing import Protocol
 
 from ...dtypes import is_inexact
 from ...errors import ShardingError, message
-from ...graph import Graph, Node
-from ...op import Kind
+from ...ir.graph import Graph, Node
+from ...ir.op import Kind
+from ...ir.types import Type
 from ...ops.control.identities import GRADIENT, ITEM
-from ...types import Type
 from .layouts import Sharded
 
 __all__ = ["Pipeline", "Stages", "assigned", "clock", "tasks"]

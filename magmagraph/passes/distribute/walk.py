@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ...dims import Dim
-from ...dims.algebra import Floor, terms_of
-from ...graph import Node
-from ...op import Kind
+from ...ir.dims import Dim
+from ...ir.dims.algebra import Floor, terms_of
+from ...ir.graph import Node
+from ...ir.op import Kind
+from ...ir.types import Extent
 from ...ops.collective.rows import ALLGATHER
 from ...ops.collective.timed import ALLGATHER_WHEN, ALLREDUCE_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.collective.whole import ALLREDUCE, INDEX
@@ -36,7 +37,6 @@ from ...ops.indexing.iota import IOTA
 from ...ops.leaf import constant, extent
 from ...ops.reduction.primitives import SUM as SUM_OVER_AXES
 from ...ops.rules.sharding import NotSharded
-from ...types import Extent
 from .layouts import MICRO, OWN, SUM, WHOLE, Layout, Sharded, Way, parts, refusal
 
 __all__ = ["Facts", "Walk", "again", "counts", "gradients_apart"]

@@ -6,8 +6,8 @@ them. Such sums are joined with each other, and never with what has to travel at
 
 from __future__ import annotations
 
-from ...graph import Graph, Node, Trace
-from ...op import Kind
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Kind
 from ...ops.collective.timed import (
     ALLGATHER_WHEN,
     ALLREDUCE_MANY_WHEN,

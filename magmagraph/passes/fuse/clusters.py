@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import Node
+from ...ir.graph import Node
 from .fusible import Fusible, without_ones
 
 __all__ = ["Cluster", "Clusters"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ...graph import Graph, Interner, Node, attribute_key
+from ...ir.graph import Graph, Interner, Node, attribute_key
 from ...ops.leaf import PARAMETER
 from .clusters import Cluster, Clusters
 

@@ -1,7 +1,7 @@
 """Join operations into regions that one kernel computes, without memory between them.
 
 Elementwise operations, reductions, and what only moves axes are joined with what they read, as
-long as the region stays one loop nest over one iteration space (`magmagraph.region` decides, and
+long as the region stays one loop nest over one iteration space (`codegen.region` decides, and
 gives the reason where it does not), the graph stays acyclic, and nothing large is computed again.
 Scalars that depend on leaves only are cheap: every region computes its own. Regions that only
 renew variables become one kernel that runs through all of them.
@@ -22,12 +22,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ...graph import Graph, Node, Trace
-from ...op import Kind
+from ...codegen.region.analysis import Region, analyze
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Kind
 from ...ops.control.fused import FUSED, FUSED_MANY
 from ...ops.control.identities import ITEM
 from ...ops.leaf import VARIABLE
-from ...region.analysis import Region, analyze
 from ..lowering.buffers import hinted_bytes
 from ..pipeline import Options
 from .clusters import Cluster, Clusters

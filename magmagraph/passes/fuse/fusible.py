@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...dtypes import is_complex
-from ...graph import Graph, Node
-from ...op import Kind
+from ...ir.graph import Graph, Node
+from ...ir.op import Kind
 
 SCALAR_CHAIN = 32  # operations of a scalar that every region may compute again
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ...graph import Node
-from ...op import Kind
-from ...region.analysis import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
-from ...region.parts import costly
+from ...codegen.region.analysis import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
+from ...codegen.region.parts import costly
+from ...ir.graph import Node
+from ...ir.op import Kind
 from ..lowering.buffers import hinted
 from ..pipeline import Options
 from .clusters import Cluster, Clusters

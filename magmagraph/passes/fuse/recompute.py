@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...graph import Node
-from ...op import Kind
+from ...codegen.region.analysis import MAX_NODES, MAX_OPERANDS
+from ...codegen.region.parts import costly
+from ...ir.graph import Node
+from ...ir.op import Kind
 from ...ops.convert import CAST
-from ...region.analysis import MAX_NODES, MAX_OPERANDS
-from ...region.parts import costly
 from ..lowering.buffers import hinted, hinted_bytes
 from .clusters import Cluster
 from .joins import Joins

@@ -36,7 +36,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.types import Extent, Shape
 from ...ops.convert import CAST, cast
 from ...ops.convolution.primitives import CONVOLUTION, CONVOLUTION_INPUT, split_weight
 from ...ops.convolution.shapes import split
@@ -45,7 +46,6 @@ from ...ops.indexing.iota import IOTA
 from ...ops.leaf import constant
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE
 from ...ops.shape.slicing import PLACE, SLICE
-from ...types import Extent, Shape
 
 SIDE = 2  # pixels of a block along each axis: the stride
 MOST = 4  # channels of a pixel

@@ -33,12 +33,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...graph import Graph, Node, Trace
-from ...op import Kind
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Kind
+from ...ir.types import Shape
 from ...ops.convolution.primitives import direction_of
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE
 from ...ops.shape.joining import BROADCAST_TO
-from ...types import Shape
 from ..pipeline import Options
 from ..report import label
 from ..simplify.linear import exchanged

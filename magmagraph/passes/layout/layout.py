@@ -33,9 +33,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...config import config
-from ...graph import Graph, Node, Trace, freeze
+from ...ir.graph import Graph, Node, Trace, freeze
+from ...ir.plan import Role
 from ...ops.leaf import parameter
-from ...plan import Role
 from ..lowering.buffers import hinted
 from ..pipeline import Options
 from ..simplify.linear import exchanged

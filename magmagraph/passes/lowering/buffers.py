@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ... import dims
-from ...graph import Graph, Node
-from ...op import Kind
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.graph import Graph, Node
+from ...ir.op import Kind
+from ...ir.types import Extent, Type
 
 UNKNOWN_EXTENT = 128  # what a named dimension counts for where no feed has told its size yet
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import Graph, Node, Trace
-from ...plan import Place, Plan, Role, Slot, Step, Value
-from ...region.analysis import Region, analyze
-from ...target import Target
-from ...types import Extent, Type
+from ...codegen.region.analysis import Region, analyze
+from ...ir.graph import Graph, Node, Trace
+from ...ir.plan import Place, Plan, Role, Slot, Step, Value
+from ...ir.target import Target
+from ...ir.types import Extent, Type
 from ..pipeline import Options
 from .buffers import Buffer, buffer_of, is_leaf, types_of
 from .memory import Copy, Placement

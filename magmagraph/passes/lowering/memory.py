@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ... import dims
-from ...graph import Graph, Node, Trace
-from ...op import Effect
-from ...plan import Place, Slot
-from ...records import record
-from ...target import Target
-from ...types import Extent
+from ...ir import dims
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Effect
+from ...ir.plan import Place, Slot
+from ...ir.records import record
+from ...ir.target import Target
+from ...ir.types import Extent
 from ..pipeline import Options
 from .buffers import Buffer, buffer_of, is_leaf, is_step, types_of
 from .overlap import landings

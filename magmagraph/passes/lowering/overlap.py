@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 
-from ...graph import Node
-from ...op import Effect, Kind
-from ...records import record
+from ...ir.graph import Node
+from ...ir.op import Effect, Kind
+from ...ir.records import record
 
 
 @record(frozen=True)

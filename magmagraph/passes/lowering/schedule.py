@@ -16,8 +16,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import GraphError, message
-from ...graph import Graph, Node, Trace
-from ...op import describe
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import describe
 from .buffers import (
     Buffer,
     buffer_of,

@@ -11,9 +11,9 @@ import itertools
 import operator
 from collections.abc import Mapping, Sequence
 
-from ... import dims
-from ...plan import Place, Plan, Slot, Step, Value
-from ...types import Extent, Type
+from ...ir import dims
+from ...ir.plan import Place, Plan, Slot, Step, Value
+from ...ir.types import Extent, Type
 
 ALIGNMENT = 64
 REPAIRS = 24  # placements tried after the first few, each with one slot placed earlier

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...dtypes import is_float
-from ...graph import Graph, Node, Trace, freeze, topological
-from ...op import Kind
+from ...ir.graph import Graph, Node, Trace, freeze, topological
+from ...ir.op import Kind
 from ...ops.convert import CAST, cast
 from ...ops.leaf import input, parameter
 from ..contract import contract

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...dtypes import finfo, is_inexact
-from ...graph import Graph, Node, Trace
-from ...op import Kind
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Kind
 from ...ops.convert import CAST, cast
 from ...ops.leaf import CONSTANT, constant
 from ..lowering.buffers import hinted

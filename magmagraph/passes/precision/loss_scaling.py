@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_inexact
-from ...graph import Graph, Node, Trace
-from ...op import Kind
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Kind
 from ...ops.collective.rows import REDUCE_SCATTER
 from ...ops.collective.timed import ALLREDUCE_MANY_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.collective.whole import ALLREDUCE, ALLREDUCE_MANY

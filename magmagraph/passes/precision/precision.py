@@ -40,8 +40,8 @@ Numerics: `half`. Explicit casts, float64 nodes and the types of results never c
 from __future__ import annotations
 
 from ...dtypes import canonical, is_float
-from ...graph import Graph, Node, Trace
-from ...op import Kind
+from ...ir.graph import Graph, Node, Trace
+from ...ir.op import Kind
 from ..lowering.buffers import hinted
 from ..pipeline import Options
 from ..report import label

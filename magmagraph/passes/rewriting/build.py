@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import Node
-from ...op import Composite, Op
+from ...ir.graph import Node
+from ...ir.op import Composite, Op
+from ...ir.types import Shape
 from ...ops import TABLE
 from ...ops.leaf import constant
-from ...types import Shape
 
 
 class _Functions:

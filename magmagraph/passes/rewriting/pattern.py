@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Node
-from ...op import Op
+from ...ir.graph import Node
+from ...ir.op import Op
 from ...ops import TABLE
 from ...ops.leaf import CONSTANT
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from ...dtypes import is_complex
 from ...errors import PassError, message
-from ...graph import Graph, Node, Trace
-from ...locking import cached_property
-from ...op import Op, describe
-from ...records import record
+from ...ir.graph import Graph, Node, Trace
+from ...ir.locking import cached_property
+from ...ir.op import Op, describe
+from ...ir.records import record
 from ..pipeline import Options
 from ..report import Record
 from .pattern import Application, Bindings, Pattern

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...dtypes import is_inexact
-from ...graph import Node
+from ...ir.graph import Node
 from ...ops.convert import CAST
 from ...ops.elementwise.arithmetic import DIVIDE, MULTIPLY, NEGATIVE
 from ...ops.elementwise.math import EXP, SQRT

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ...graph import Node
-from ...op import Op
+from ...ir.graph import Node
+from ...ir.op import Op
+from ...ir.types import Shape
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
 from ...ops.shape.joining import BROADCAST_TO
 from ...ops.shape.slicing import SLICE
-from ...types import Shape
 from ..simplify.layout import is_one, moved
 
 INVERTIBLE = frozenset((RESHAPE, TRANSPOSE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...graph import Node
+from ...ir.graph import Node
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, SUBTRACT
 from ...ops.elementwise.math import EXP, EXP2
 from ...ops.leaf import CONSTANT

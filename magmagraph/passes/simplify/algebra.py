@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...dtypes import is_bool, is_float, is_integer
-from ...graph import Node
+from ...ir.graph import Node
 from ...ops.control.differentiation import CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT
 from ...ops.control.identities import MARKER, SENT_WHEN, STOP_GRADIENT
 from ...ops.convert import CAST, cast

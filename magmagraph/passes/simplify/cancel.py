@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...graph import Node
+from ...ir.graph import Node
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ...ops.elementwise.math import EXP, LOG
 from ...ops.reduction.primitives import SUM

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ... import dims
 from ...dtypes import is_float
-from ...graph import Node
+from ...ir import dims
+from ...ir.graph import Node
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT, negative
 from ...ops.leaf import constant
 from ...ops.reduction.primitives import SUM

@@ -27,12 +27,12 @@ import numpy as np
 
 from ...dtypes import finfo, is_float
 from ...errors import MagmagraphError
-from ...graph import Node
-from ...interpret import apply
-from ...op import Effect, Kind, Op
+from ...ir.graph import Node
+from ...ir.interpret import apply
+from ...ir.op import Effect, Kind, Op
+from ...ir.types import Extent, Type
 from ...ops.elementwise.arithmetic import MULTIPLY
 from ...ops.leaf import CONSTANT
-from ...types import Extent, Type
 from ..rewriting.rewrite import Match, Rule
 
 LARGEST = 4096

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...graph import Graph, Node, Trace
+from ...ir.graph import Graph, Node, Trace
 from ...ops.control.identities import ITEM
 from ...ops.linalg.factor import LU
 from ..lowering.buffers import hinted

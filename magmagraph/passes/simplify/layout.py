@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dims import Dim
 from ...dtypes import is_complex
-from ...graph import Node
-from ...op import Kind
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import Kind
+from ...ir.types import Extent, Shape
 from ...ops.convert import cast
 from ...ops.elementwise.arithmetic import MULTIPLY
 from ...ops.leaf import CONSTANT, constant, extent
@@ -15,7 +16,6 @@ from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
 from ...ops.shape.joining import BROADCAST_TO, CONCATENATE
 from ...ops.shape.slicing import PLACE, SLICE
-from ...types import Extent, Shape
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
 from .constants import constant_of

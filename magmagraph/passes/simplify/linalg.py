@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from ...dims import Dim
-from ...graph import Node
-from ...op import Kind
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.op import Kind
 from ...ops.control.identities import ITEM
 from ...ops.elementwise.arithmetic import MULTIPLY, multiply
 from ...ops.elementwise.comparison import WHERE, less, where

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...graph import Graph, Node, Trace, topological
+from ...ir.graph import Graph, Node, Trace, topological
+from ...ir.records import record
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ...ops.leaf import CONSTANT, constant
-from ...records import record
 from ..pipeline import Options
 from ..rewriting.pattern import uniform
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...dtypes import is_float
-from ...graph import Graph, Node, Trace
+from ...ir.graph import Graph, Node, Trace
 from ...ops.convert import CAST
 from ...ops.elementwise.arithmetic import MULTIPLY, SUBTRACT
 from ...ops.elementwise.comparison import MAXIMUM

@@ -5,11 +5,11 @@ It is what the gradient of `split` makes, of every slice a piece among zeros.
 
 from __future__ import annotations
 
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.types import Extent
 from ...ops.elementwise.arithmetic import ADD
 from ...ops.shape.joining import CONCATENATE
 from ...ops.shape.slicing import PLACE
-from ...types import Extent
 from ..rewriting.rewrite import Match, Rule
 
 

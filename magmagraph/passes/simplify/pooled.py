@@ -18,7 +18,7 @@ the first. A bias moves where a product makes the other term, which is in memory
 from __future__ import annotations
 
 from ...dtypes import is_float
-from ...graph import Node
+from ...ir.graph import Node
 from ...ops.elementwise.arithmetic import ADD
 from ...ops.elementwise.comparison import GREATER, WHERE
 from ...ops.networks.activation import RELU

@@ -6,8 +6,8 @@ Factors that are positive by what made them cancel; ``exp(x)`` over its sum is s
 
 from __future__ import annotations
 
-from ...graph import Node
-from ...op import Kind
+from ...ir.graph import Node
+from ...ir.op import Kind
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ...ops.elementwise.math import EXP, HYPOT
 from ...ops.leaf import CONSTANT

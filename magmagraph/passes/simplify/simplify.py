@@ -26,7 +26,7 @@ Numerics: `stable`.
 
 from __future__ import annotations
 
-from ...graph import Graph, Trace
+from ...ir.graph import Graph, Trace
 from .. import inline, loops
 from ..distribute import alone
 from ..pipeline import Options

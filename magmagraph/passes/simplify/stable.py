@@ -26,8 +26,8 @@ is in `cancel`.
 from __future__ import annotations
 
 from ...dtypes import is_float
-from ...graph import Node
-from ...op import Kind
+from ...ir.graph import Node
+from ...ir.op import Kind
 from ...ops.convert import CAST
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ...ops.elementwise.comparison import equal, where

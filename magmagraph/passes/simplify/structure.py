@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...dtypes import is_complex
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.types import Extent
 from ...ops.control.identities import ITEM
 from ...ops.convert import CAST
 from ...ops.elementwise.arithmetic import ADD, MULTIPLY, NEGATIVE, SUBTRACT
@@ -29,7 +30,6 @@ from ...ops.rules.matrix_facts import Facts
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE
 from ...ops.shape.joining import BROADCAST_TO
 from ...ops.shape.slicing import SLICE
-from ...types import Extent
 from ..rewriting.pattern import uniform
 
 DEEPEST = 12  # operations looked through

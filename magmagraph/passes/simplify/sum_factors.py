@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...dtypes import is_float
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.types import Extent
 from ...ops.elementwise.arithmetic import MULTIPLY
 from ...ops.leaf import EXTENT
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import reshape
 from ...ops.shape.joining import BROADCAST_TO
-from ...types import Extent
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
 from ..rewriting.scales import half_of_range, is_not_small

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...communicator import Communicator
 from ...config import is_on, word
-from ...launchers import is_started, local_rank, ranks_started
+from ...ir.communicator import Communicator
+from ...ir.launchers import is_started, local_rank, ranks_started
 
 __all__ = ["local_rank", "ranks_started", "world"]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import SERVER_TAG, Communicator, Mesh
-from ...watch import timeout
+from ...ir.communicator import SERVER_TAG, Communicator, Mesh
+from ..watch import timeout
 from .mpi import MPI, MPIRank
 from .reducing import FUNCTIONS, narrow
 from .sent import SENT

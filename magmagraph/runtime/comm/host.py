@@ -21,7 +21,7 @@ from typing import Any
 
 from ...errors import CommunicationError, FallbackWarning, message
 from ...files.trust import Untrusted, open_own, temporary_place
-from ...watch import timeout, waiting, where
+from ..watch import timeout, waiting, where
 
 __all__ = ["Host"]
 

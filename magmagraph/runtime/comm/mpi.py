@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import REDUCTIONS, Communicator, Pending, colored, purpose
-from ...cores import widest_affinity
 from ...dtypes import is_float
 from ...errors import CommunicationError, message
-from ...launchers import check_size
-from ...watch import install, waiting
+from ...ir.communicator import REDUCTIONS, Communicator, Pending, colored, purpose
+from ...ir.cores import widest_affinity
+from ...ir.launchers import check_size
+from ..watch import install, waiting
 from .host import Host
 from .reducing import narrow, reduced
 from .sent import SENT

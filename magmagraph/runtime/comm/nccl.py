@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...communicator import REDUCTIONS, Communicator, Pending
+from ...ir.communicator import REDUCTIONS, Communicator, Pending
 
 __all__ = ["NcclLine", "NcclRank"]
 

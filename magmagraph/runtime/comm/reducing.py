@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import REDUCTIONS
 from ...dtypes import is_float
+from ...ir.communicator import REDUCTIONS
 
 __all__ = ["FUNCTIONS", "narrow", "reduced"]
 

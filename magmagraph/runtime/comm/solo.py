@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator
 from ...errors import CommunicationError, message
+from ...ir.communicator import Communicator
 
 __all__ = ["Solo"]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator, Mesh, Pending, colored, purpose
 from ...errors import CommunicationError, message
+from ...ir.communicator import Communicator, Mesh, Pending, colored, purpose
+from ...ir.ranks import using
 from ...ops.random.bits import streams_from
-from ...ranks import using
 from .reducing import reduced
 from .worker import Worker
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ...watch import waiting
+from ..watch import waiting
 
 __all__ = ["BYTES", "Turnstile"]
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 
-from ...communicator import Pending
+from ...ir.communicator import Pending
 
 __all__ = ["Started", "Worker"]
 

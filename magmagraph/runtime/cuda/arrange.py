@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import dims
-from ...graph import Graph, Node
-from ...plan import Place, Plan, Role, Step, Value
-from ...records import record
-from ..steps import bodies_of
+from ...codegen.cuda.kernels import RegionKernels
+from ...codegen.steps import bodies_of
+from ...ir import dims
+from ...ir.graph import Graph, Node
+from ...ir.plan import Place, Plan, Role, Step, Value
+from ...ir.records import record
 from .kernels.fused import kernels_of
-from .kernels.kernels import RegionKernels
 from .products.cuts import cut_for, cut_of_rows
 from .products.epilogue import product_read
 from .products.library_epilogue import library_epilogue

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...codegen.cuda.kernels import RegionKernels
+from ...codegen.steps import bodies_of
 from ...errors import PlanError, message
-from ...fallback import Fallbacks
-from ...op import Effect, Kind, Op
-from ...plan import Plan, Role
-from ...ranks import current
-from ..steps import bodies_of
+from ...ir.fallback import Fallbacks
+from ...ir.op import Effect, Kind, Op
+from ...ir.plan import Plan, Role
+from ...ir.ranks import current
 from .bound import CudaBound, Prepared
 from .device import device_of
 from .kernels.fused import Modules, kernels_of, source_of
-from .kernels.kernels import RegionKernels
 from .launching.speaking import is_message, speaks
 from .launching.turns import is_counted
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import dims
-from ...communicator import Communicator
+from ...codegen.cuda.kernels import RegionKernels
+from ...codegen.steps import shape_of
 from ...errors import DeviceError, NonFiniteError, message
-from ...fallback import BY_CUPY, BY_MPI, NO_ELEMENTS, NO_FAMILY, ON_HOST, Fallbacks, Refused
-from ...interpret import apply
-from ...op import Effect, Kind, Op
+from ...ir import dims
+from ...ir.communicator import Communicator
+from ...ir.fallback import BY_CUPY, BY_MPI, NO_ELEMENTS, NO_FAMILY, ON_HOST, Fallbacks, Refused
+from ...ir.interpret import apply
+from ...ir.op import Effect, Kind, Op
+from ...ir.plan import Place, Plan, Step
+from ...ir.ranks import using
 from ...ops.spatial.pooling_records import RECORDS as POOLED
-from ...plan import Place, Plan, Step
-from ...ranks import using
-from ..steps import shape_of
 from ..together import run_before, says
 from .arrange import arranged
 from .device import Device
 from .kernels.fused import Modules
-from .kernels.kernels import RegionKernels
 from .launching.calls import TimedCall
 from .launching.launches import StepLaunches
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
@@ -45,8 +45,8 @@ from .products.library_merge import library_merges, with_epilogue
 from .products.merge import Merge, merges
 
 if TYPE_CHECKING:
-    from ...graph import Node
-    from ...values.state import State
+    from ...ir.graph import Node
+    from ...ir.values.state import State
     from ..comm.aware import AwareRank
     from .kernels.pooling import Pair
     from .launching.carriers import Carriers

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError, message
-from ...locking import shared_lock
+from ...ir.locking import shared_lock
 from .compiler import compile_source, load_beside
 
 __all__ = ["Device", "count_of_devices", "device_of", "why_unusable"]

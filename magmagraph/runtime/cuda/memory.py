@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dims
-from ...interpret import bind_attributes
-from ...plan import Place, Plan, Slot, Step, Value
-from ...values.state import State
-from ..steps import shape_of
+from ...codegen.steps import shape_of
+from ...ir import dims
+from ...ir.interpret import bind_attributes
+from ...ir.plan import Place, Plan, Slot, Step, Value
+from ...ir.values.state import State
 from .launching.counting import Counts
 from .launching.streams import Range, Touched
 

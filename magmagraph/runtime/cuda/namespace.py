@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import MagmagraphError
-from ...fallback import Refused
+from ...ir.fallback import Refused
 
 __all__ = ["array_namespace", "refused_by_cupy", "refusing"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
 from ...ops.networks.attention import ROWS, ROWS_GRADIENT
-from ...plan import KernelFamily, Step
 
 if TYPE_CHECKING:
     from ..cuda.launching.launches import StepLaunches

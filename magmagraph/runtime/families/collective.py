@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Node
-from ...op import Kind
-from ...plan import KernelFamily, Role, Step
+from ...ir.graph import Node
+from ...ir.op import Kind
+from ...ir.plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
     from ..cuda.launching.launches import StepLaunches

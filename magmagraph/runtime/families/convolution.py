@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
 from ...ops.convolution.primitives import RECORDS
-from ...plan import KernelFamily, Step
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
     from ..cuda.library.cudnn import LibraryGraph
     from ..cuda.memory import PlanMemory
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:
@@ -34,7 +34,7 @@ def _refusal(node: Node, device: str) -> str | None:
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.convolution.convolution import convolution_step
+    from ..cpu.convolution.convolution import convolution_step
 
     left, right = step.inputs
     out = step.outputs[0]

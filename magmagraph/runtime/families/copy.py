@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...plan import KernelFamily, Role, Step
-from ..steps import bytes_of
+from ...codegen.steps import bytes_of
+from ...ir.plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.products.products import copy_step
+    from ..cpu.products.products import copy_step
 
     source, target = step.inputs[0], step.outputs[0]
     call = copy_step(cells.at(target), cells.at(source), bytes_of(source.type))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...ir.plan import KernelFamily, Role, Step
 from ...ops.control.loop import LOOP
-from ...plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
     from ..cuda.launching.launches import StepLaunches

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Graph, Node
+from ...codegen.region.analysis import Region, analyze, analyze_for_gpu
+from ...codegen.steps import bodies_of
+from ...ir.graph import Graph, Node
+from ...ir.plan import KernelFamily, Role, Step
 from ...ops.control.fused import FUSED, FUSED_MANY
-from ...plan import KernelFamily, Role, Step
-from ...region.analysis import Region, analyze, analyze_for_gpu
-from ..steps import bodies_of
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...codegen.steps import scaling_of, shape_of
 from ...dtypes import is_float
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Role, Step
 from ...ops.products.lowered import GEMM
-from ...plan import KernelFamily, Role, Step
-from ..steps import scaling_of, shape_of
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:
@@ -56,9 +56,9 @@ def accumulated(node: Node, device: str) -> frozenset[tuple[int, int]]:
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.products.choice import TILES, Sizes
-    from ..numpy.products.mixed import mixed_gemm_step
-    from ..numpy.products.products import batched_gemm_step, gemm_step
+    from ..cpu.products.choice import TILES, Sizes
+    from ..cpu.products.mixed import mixed_gemm_step
+    from ..cpu.products.products import batched_gemm_step, gemm_step
 
     a, b = step.inputs[:2]
     alpha, c, beta = scaling_of(step, 2)

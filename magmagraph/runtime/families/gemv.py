@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Node
+from ...codegen.steps import scaling_of, shape_of
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
 from ...ops.products.lowered import GEMV_SUM
-from ...plan import KernelFamily, Step
-from ..steps import scaling_of, shape_of
 from .gemm import accumulated, dtype_refusal
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:
@@ -25,7 +25,7 @@ def _refusal(node: Node, device: str) -> str | None:
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.products.products import gemv_step
+    from ..cpu.products.products import gemv_step
 
     x = step.inputs[0]
     alpha, y, beta = scaling_of(step, 1)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ...codegen.steps import shape_of
 from ...dtypes import is_bool
-from ...fallback import Refused
-from ...graph import Node
+from ...ir.fallback import Refused
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
 from ...ops.indexing.gathering import SCATTER_ADD, TAKE
 from ...ops.indexing.updates import UPDATE
-from ...plan import KernelFamily, Step
-from ..steps import shape_of
 from .dtypes import POSITIONS
 from .scatter import rows_refusal
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:
@@ -42,7 +42,7 @@ def _refusal(node: Node, device: str) -> str | None:
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.products.products import scatter_add_step, take_step
+    from ..cpu.products.products import scatter_add_step, take_step
 
     values, positions = step.inputs
     (out,) = step.outputs

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Node
+from ...codegen.steps import join_layout
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
 from ...ops.shape.joining import CONCATENATE
 from ...ops.shape.slicing import PLACE
-from ...plan import KernelFamily, Step
-from ..steps import join_layout
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:
@@ -33,7 +33,7 @@ def _refusal(node: Node, device: str) -> str | None:
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.support import support
+    from ..cpu.support import support
 
     out = step.outputs[0]
     rows, width, parts = join_layout(step, cells.sizes)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Node
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Role, Step
 from ...ops.control.branch import BRANCH
 from ...ops.control.loop import LOOP
-from ...plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
-    from ..numpy.cells import Cells, StepCells
+    from ..cpu.cells import Cells, StepCells
 
 
 def _refusal(node: Node, device: str) -> str | None:
@@ -18,13 +18,13 @@ def _refusal(node: Node, device: str) -> str | None:
 
 
 def _loop(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.nested import loop_step
+    from ..cpu.nested import loop_step
 
     return cells.nested(step, loop_step(step, cells.sizes, cells.keep))
 
 
 def _branch(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.nested import branch_step
+    from ..cpu.nested import branch_step
 
     return cells.nested(step, branch_step(step, cells.sizes, cells.keep))
 

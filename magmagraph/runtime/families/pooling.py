@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graph import Node
+from ...codegen.steps import shape_of
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
 from ...ops.spatial.pooling_records import RECORDS
-from ...plan import KernelFamily, Step
-from ..steps import shape_of
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:
@@ -27,7 +27,7 @@ def _refusal(node: Node, device: str) -> str | None:
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.convolution.pooling import pooling_step
+    from ..cpu.convolution.pooling import pooling_step
 
     out = step.outputs[0]
     call = pooling_step(

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...graph import Node
+from ...codegen.steps import shape_of
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
 from ...ops.products.lowered import SCATTER_ROWS
-from ...plan import KernelFamily, Step
-from ..steps import shape_of
 from .dtypes import BLAS, POSITIONS
 
 if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
     from ..cuda.launching.launches import StepLaunches
     from ..cuda.launching.units import Unit
-    from ..numpy.cells import Cells, StepCells
 
 
 def _takes(node: Node) -> bool:
@@ -40,7 +40,7 @@ def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
-    from ..numpy.products.products import scatter_step
+    from ..cpu.products.products import scatter_step
 
     values, positions, *scale, base = step.inputs
     alpha = scale[0] if scale else None

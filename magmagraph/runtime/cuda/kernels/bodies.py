@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....records import record
+from ....codegen.cuda.kernels import ALONE_NAME, RegionKernels
+from ....codegen.cuda.shares import WIDE, Launch, Shares
+from ....ir.records import record
 from ..launching.streams import Range
-from .kernels import ALONE_NAME, RegionKernels
-from .shares import WIDE, Launch, Shares
 
 __all__ = ["Body"]
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from .... import dims
+from ....codegen.cuda.few_channels_code import ENDING, LANES, WARPS, WORDS, FewChannels, source
+from ....codegen.cuda.prelude import complete
+from ....codegen.steps import shape_of
 from ....config import config
+from ....ir import dims
+from ....ir.plan import Step
 from ....ops.convolution.primitives import direction_of, puts_outs_first
-from ....plan import Step
 from ...cache import content_key, default_choices
-from ...steps import shape_of
 from ..compiler import compile_source
 from ..launching.calls import KernelCall, Together
 from ..launching.measure import burst
 from ..library.cudnn import LibraryGraph
 from ..memory import PlanMemory
-from .few_channels_code import ENDING, LANES, WARPS, WORDS, FewChannels, source
-from .prelude import complete
 
 __all__ = ["gradient_of", "is_faster", "launched"]
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ....codegen.cuda.kernels import ALONE_NAME, RegionKernels
+from ....codegen.cuda.prelude import MAX_ARGUMENTS, complete
+from ....codegen.cuda.shares import ALONE, WIDE, Launch, Shares, launches_of, lines_for
+from ....codegen.region.analysis import Refusal, analyze_for_gpu
 from ....errors import PlanError, message
-from ....fallback import Refused
-from ....graph import Graph, structure
-from ....region.analysis import Refusal, analyze_for_gpu
+from ....ir.fallback import Refused
+from ....ir.graph import Graph, structure
 from ..compiler import begin_sources, compile_sources
-from .kernels import ALONE_NAME, RegionKernels
 from .many import many_text, table_size
-from .prelude import MAX_ARGUMENTS, complete
-from .shares import ALONE, WIDE, Launch, Shares, launches_of, lines_for
 
 __all__ = ["Modules", "kernels_of", "refusal_of", "source_of", "words"]
 

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....fallback import Refused
-from ....plan import Step
-from ...numpy.functions.scalar import computing_type
-from ...steps import shape_of
+from ....codegen.cuda.gathering_code import Gathering, gathering_source
+from ....codegen.cuda.prelude import complete
+from ....codegen.functions.scalar import computing_type
+from ....codegen.steps import shape_of
+from ....ir.fallback import Refused
+from ....ir.plan import Step
 from ..compiler import compile_source
 from ..launching.calls import KernelCall, Together
 from ..memory import PlanMemory
-from .gathering_code import Gathering, gathering_source
-from .prelude import complete
 
 __all__ = ["Layout", "blocks_for", "function_of", "gathering", "layout_of", "widest"]
 

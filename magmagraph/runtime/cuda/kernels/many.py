@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ....codegen.cuda.kernels import RegionKernels
+from ....codegen.cuda.prelude import MAX_ARGUMENTS
+from ....codegen.cuda.shares import ALONE, Launch
 from ..launching.calls import KernelCall
 from ..launching.streams import Touched, dependencies
-from .kernels import RegionKernels
-from .prelude import MAX_ARGUMENTS
-from .shares import ALONE, Launch
 
 __all__ = ["call_of_many", "groups_of", "many_text", "table_size"]
 

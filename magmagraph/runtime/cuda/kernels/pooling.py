@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from .... import dims
+from ....codegen.cuda.pooling_code import WORDS, Pooling, axes_of, kernel_for, source
+from ....codegen.cuda.prelude import complete
+from ....codegen.cuda.shares import ALONE
+from ....codegen.steps import shape_of
+from ....ir import dims
+from ....ir.plan import Step
 from ....ops.spatial.pooling_records import RECORDS, gathered, reads_windows
-from ....plan import Step
-from ...steps import shape_of
 from ..compiler import compile_source
 from ..launching.calls import KernelCall
 from ..launching.streams import Range, Touched
 from ..memory import PlanMemory
-from .pooling_code import WORDS, Pooling, axes_of, kernel_for, source
-from .prelude import complete
-from .shares import ALONE
 
 __all__ = ["Pair", "pairs", "pooling"]
 

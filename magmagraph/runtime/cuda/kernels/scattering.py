@@ -7,17 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....fallback import Refused
-from ....ops.indexing.updates import UPDATE
-from ....ops.products.lowered import SCATTER_ROWS
-from ....plan import Step, Value
-from ...numpy.functions.scalar import computing_type
-from ...steps import shape_of
-from ..launching.calls import KernelCall, LibraryCall, Together
-from ..launching.streams import Touched
-from ..memory import DEVICE_TO_DEVICE, PlanMemory
-from .gathering import Layout, function_of, layout_of, widest
-from .scattering_code import (
+from ....codegen.cuda.scattering_code import (
     THREADS,
     TILE,
     Scattering,
@@ -26,6 +16,16 @@ from .scattering_code import (
     sorting_source,
     types_of,
 )
+from ....codegen.functions.scalar import computing_type
+from ....codegen.steps import shape_of
+from ....ir.fallback import Refused
+from ....ir.plan import Step, Value
+from ....ops.indexing.updates import UPDATE
+from ....ops.products.lowered import SCATTER_ROWS
+from ..launching.calls import KernelCall, LibraryCall, Together
+from ..launching.streams import Touched
+from ..memory import DEVICE_TO_DEVICE, PlanMemory
+from .gathering import Layout, function_of, layout_of, widest
 
 __all__ = ["piece_of", "scattering"]
 

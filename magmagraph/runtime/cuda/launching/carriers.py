@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....communicator import Communicator
 from ....config import word
 from ....errors import CommunicationError, message
+from ....ir.communicator import Communicator
 from ...comm.claims import Claim, claim, loaded
 from ...comm.nccl import NcclRank
 

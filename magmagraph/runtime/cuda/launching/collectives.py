@@ -11,15 +11,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....codegen.steps import shape_of
 from ....config import word
-from ....fallback import Refused
-from ....interpret import bind_attributes
+from ....ir.fallback import Refused
+from ....ir.interpret import bind_attributes
+from ....ir.plan import Step, Value
+from ....ir.ranks import current, using
 from ....ops.collective.arrays import Axis, summed
 from ....ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
 from ....ops.collective.whole import ALLREDUCE_MANY
-from ....plan import Step, Value
-from ....ranks import current, using
-from ...steps import shape_of
 from ..memory import PlanMemory
 from .calls import CollectiveCall, LibraryCall, TimedCall
 from .carriers import VARIABLE, carriers_of

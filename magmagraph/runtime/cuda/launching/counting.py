@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ....graph import Graph, Node
-from ....interpret import apply
-from ....op import Kind
+from ....codegen.steps import bodies_of
+from ....ir.graph import Graph, Node
+from ....ir.interpret import apply
+from ....ir.op import Kind
+from ....ir.plan import Place, Plan, Role, Step
 from ....ops.collective.timed import RECORDS
-from ....plan import Place, Plan, Role, Step
-from ...steps import bodies_of
 
 if TYPE_CHECKING:
-    from ....values.state import State
+    from ....ir.values.state import State
 
 __all__ = ["Counted", "Counts", "Flags", "is_timed"]
 

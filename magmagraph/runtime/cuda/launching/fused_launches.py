@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .... import dims
-from ....fallback import Refused
-from ....plan import Step
-from ...steps import bodies_of
+from ....codegen.cuda.shares import Launch, lines_for
+from ....codegen.steps import bodies_of
+from ....ir import dims
+from ....ir.fallback import Refused
+from ....ir.plan import Step
 from ..kernels.bodies import Body
 from ..kernels.fused import Modules, kernels_of, refusal_of
 from ..kernels.many import call_of_many, groups_of
-from ..kernels.shares import Launch, lines_for
 from ..memory import PlanMemory
 from .calls import KernelCall
 from .segments import Launcher

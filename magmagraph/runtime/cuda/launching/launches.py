@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....codegen.steps import scaling_of, shape_of
 from ....config import config
-from ....fallback import Refused
-from ....plan import Place, Role, Step, Value
-from ...steps import scaling_of, shape_of
+from ....ir.fallback import Refused
+from ....ir.plan import Place, Role, Step, Value
 from ..kernels.fused import Modules
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from ..products.merge import Merge, product_shape, read_first, stands_alone

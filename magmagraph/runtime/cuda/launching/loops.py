@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ....plan import Plan
-from ...steps import shape_of
+from ....codegen.cuda.prelude import complete
+from ....codegen.steps import shape_of
+from ....ir.plan import Plan
 from ..compiler import compile_source
-from ..kernels.prelude import complete
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import KernelCall
 from .counting import Flags

@@ -14,11 +14,11 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....communicator import Communicator
-from ....fallback import Refused
-from ....graph import Node
-from ....plan import Plan, Role, Step
-from ....ranks import current
+from ....ir.communicator import Communicator
+from ....ir.fallback import Refused
+from ....ir.graph import Node
+from ....ir.plan import Plan, Role, Step
+from ....ir.ranks import current
 from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import CollectiveCall, LibraryCall

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .... import dims
-from ....op import Kind
-from ....plan import Step
-from ...steps import join_layout, shape_of
+from ....codegen.steps import join_layout, shape_of
+from ....ir import dims
+from ....ir.op import Kind
+from ....ir.plan import Step
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall
 

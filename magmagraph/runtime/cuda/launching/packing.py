@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ....plan import Value
+from ....ir.plan import Value
 from ..kernels.gathering import function_of
 from ..memory import PlanMemory
 from .calls import KernelCall

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ....errors import MagmagraphError
-from ....plan import Step
+from ....ir.plan import Step
 from .calls import CollectiveCall, KernelCall, TimedCall, calls_of, cost_of
 from .counting import Counts, Flags
 from .streams import Touched, assign, dependencies, joins

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....graph import Node
-from ....op import Kind
+from ....ir.graph import Node
+from ....ir.op import Kind
 from ...together import bodies_within, holds, speaks
 
 __all__ = ["bodies_within", "holds", "is_message", "speaks"]

@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ....records import record
+from ....ir.records import record
 
 __all__ = ["STREAMS", "WHOLE", "Range", "Touched", "assign", "dependencies", "joins"]
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .... import dims
-from ....fallback import Refused
-from ....graph import Node
-from ....interpret import body_function
+from ....ir import dims
+from ....ir.fallback import Refused
+from ....ir.graph import Node
+from ....ir.interpret import body_function
+from ....ir.plan import Step
 from ....ops.control.loop import LOOP
-from ....plan import Step
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall, TimedCall
 from .streams import Range, Touched

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....records import record
+from ....ir.records import record
 from .calls import Together
 from .segments import Launcher
 from .streams import Touched

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from ....fallback import NO_ELEMENTS, Refused
-from ....plan import Step
-from ...steps import shape_of
+from ....codegen.steps import shape_of
+from ....ir.fallback import NO_ELEMENTS, Refused
+from ....ir.plan import Step
 from ..memory import PlanMemory
 from . import cudnn
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .... import dims
-from ....fallback import NO_ELEMENTS, Refused
-from ....graph import Node
-from ....interpret import bind_attributes
+from ....codegen.steps import shape_of
+from ....ir import dims
+from ....ir.fallback import NO_ELEMENTS, Refused
+from ....ir.graph import Node
+from ....ir.interpret import bind_attributes
+from ....ir.plan import Place, Step
 from ....ops.convolution.primitives import direction_of, puts_outs_first
-from ....plan import Place, Step
-from ...steps import shape_of
 from ..device import SCRATCH
 from ..memory import DEVICE_TO_HOST, HOST_TO_DEVICE, PlanMemory
 from . import cudnn

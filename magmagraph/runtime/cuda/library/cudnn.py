@@ -24,7 +24,7 @@ import numpy as np
 
 from ....config import config
 from ....errors import MagmagraphError
-from ....fallback import Refused
+from ....ir.fallback import Refused
 from ...cache import content_key, default_choices
 from ..device import SCRATCH
 from ..launching.measure import burst

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....errors import DeviceError
-from ....fallback import Refused
+from ....ir.fallback import Refused
+from ....ir.plan import Step
 from ....ops.convolution.primitives import RECORDS
-from ....plan import Step
 from ..device import SCRATCH
 from ..kernels import few_channels
 from ..launching.calls import LibraryCall, Together

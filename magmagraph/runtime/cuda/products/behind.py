@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ....graph import Node
-from ...numpy.codegen.text import indent
-from ..kernels.kernels import RegionKernels
-from ..kernels.limits import LANES, MULTIPROCESSORS
+from ....codegen.c.text import indent
+from ....codegen.cuda.kernels import RegionKernels
+from ....codegen.cuda.limits import LANES, MULTIPROCESSORS
+from ....ir.graph import Node
 from .cuts import Configuration, Tile
 from .epilogue import RegionEpilogue
 from .products import ProductShape

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ....fallback import Refused
+from ....ir.fallback import Refused
 from ..device import SCRATCH
 
 __all__ = ["OwnKernel", "Product", "Shape", "available", "check_available", "why_unavailable"]

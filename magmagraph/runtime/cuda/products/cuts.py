@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....records import record
-from ..kernels.limits import MULTIPROCESSORS
+from ....codegen.cuda.limits import MULTIPROCESSORS
+from ....ir.records import record
 
 __all__ = ["Configuration", "Tile", "cut_for", "cut_of_rows"]
 

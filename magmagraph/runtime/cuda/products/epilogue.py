@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....graph import Node
-from ....region.analysis import Fold, Output, Region
-from ....region.parts import indexed
-from ...numpy.codegen.scalar import load, storage_type, store
-from ...numpy.codegen.text import indent
-from ...numpy.functions.scalar import computing_type
-from ..kernels.cuda_code import CudaCode
-from ..kernels.kernels import RegionKernels
-from ..kernels.shares import Shares
+from ....codegen.c.scalar import load, storage_type, store
+from ....codegen.c.text import indent
+from ....codegen.cuda.cuda_code import CudaCode
+from ....codegen.cuda.kernels import RegionKernels
+from ....codegen.cuda.shares import Shares
+from ....codegen.functions.scalar import computing_type
+from ....codegen.region.analysis import Fold, Output, Region
+from ....codegen.region.parts import indexed
+from ....ir.graph import Node
 from .cuts import Configuration, Tile
 from .small_gemm import FIRST_OF_EPILOGUE, Epilogue
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....config import config
 from ....errors import CompilerUnavailable
-from ....fallback import Refused
+from ....ir.fallback import Refused
 from ...cache import content_key, default_choices
 from .cublaslt import Product, Shape, available, check_available
 from .gemm_trials import candidates, in_turn_with, tuned

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ....fallback import Refused
+from ....ir.fallback import Refused
 from ...cache import content_key, default_choices
 from .cublaslt import Product, Shape
 from .gemm_kernels import ASKED, refusals, runs, varied, varies, with_options

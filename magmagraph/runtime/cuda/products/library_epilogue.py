@@ -7,10 +7,10 @@ then stores what the body would have made: the result itself never goes to memor
 from __future__ import annotations
 
 from ....dtypes import is_float
-from ....graph import Graph, Node
-from ....op import Kind
-from ....records import record
-from ....types import Shape
+from ....ir.graph import Graph, Node
+from ....ir.op import Kind
+from ....ir.records import record
+from ....ir.types import Shape
 
 __all__ = ["LibraryEpilogue", "library_epilogue"]
 

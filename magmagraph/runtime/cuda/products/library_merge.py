@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ....codegen.steps import shape_of
 from ....config import config
 from ....dtypes import canonical
-from ....fallback import Refused
-from ....graph import Graph, freeze
+from ....ir.fallback import Refused
+from ....ir.graph import Graph, freeze
+from ....ir.plan import Role, Step, Value
+from ....ir.records import record
+from ....ir.types import Type
 from ....ops.convert import cast
 from ....ops.leaf import parameter
-from ....plan import Role, Step, Value
-from ....records import record
-from ....types import Type
-from ...steps import shape_of
 from ..arrange import reading
 from ..kernels.fused import kernels_of
 from ..launching.calls import LibraryCall

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....graph import Node
-from ....plan import Place, Plan, Role, Step
-from ....records import record
-from ....region.parts import Region, Walk
-from ...steps import bodies_of, shape_of
+from ....codegen.cuda.kernels import RegionKernels
+from ....codegen.region.parts import Region, Walk
+from ....codegen.steps import bodies_of, shape_of
+from ....ir.graph import Node
+from ....ir.plan import Place, Plan, Role, Step
+from ....ir.records import record
 from ..arrange import reader_of
-from ..kernels.kernels import RegionKernels
 from ..launching.streams import Range
 from ..memory import PlanMemory
 from .behind import follows_well

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....plan import Step
+from ....codegen.cuda.shares import Shares
+from ....ir.plan import Step
 from ..kernels.bodies import Body
-from ..kernels.shares import Shares
 from ..launching.calls import KernelCall
 from ..launching.fused_launches import FusedLaunches, kernel_call
 from ..launching.streams import Touched

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....fallback import Refused
+from ....ir.fallback import Refused
 from ..compiler import compile_source
 from ..launching.calls import driver, driver_function
 from . import one_tile_source as one_tile

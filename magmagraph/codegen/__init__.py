@@ -1,0 +1,1 @@
+"""Generated code: regions, and the C and CUDA text of their kernels."""

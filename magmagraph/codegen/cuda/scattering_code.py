@@ -1,0 +1,236 @@
+"""CUDA C of rows that are added up at computed positions, in one order whatever the timing.
+
+Nothing is added atomically. Positions are sorted, each with the number of its row: tiles of `TILE`
+by counting for each what is less than it, then tiles by merging, where the place of each is its own
+number and how many of the other tile are less. Numbers are unlike, so that equal positions stay in
+their order. Then threads take pieces of the sorted list, for each column: a run of equal positions
+that begins and ends in a piece is a row of the result; what reaches over a piece's ends is kept,
+and added up, in order, by a last launch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..literals import checked
+from .gathering_code import settled
+
+__all__ = ["THREADS", "TILE", "Scattering", "Sorting", "scattering_source", "sorting_source"]
+
+TILE = 1024  # positions that are sorted by counting
+THREADS = 128
+_AHEAD = 8  # rows that a thread reads before it adds the first
+_TYPES = {
+    "float64": ("double",) * 2, "float32": ("float",) * 2,
+    "float16": ("uint16_t", "float"), "bfloat16": ("uint16_t", "float"),
+}  # fmt: skip
+_HALVES = {"float16": "half", "bfloat16": "brain"}
+
+
+class Sorting(NamedTuple):
+    """The kernels that sort positions.
+
+    Attributes
+    ----------
+    positions
+        Their C type.
+    wraps
+        Whether those outside are taken modulo the extent, instead of the nearest one.
+    """
+
+    positions: str
+    wraps: bool
+
+    @property
+    def name(self) -> str:
+        """How the kernels' names begin."""
+        return f"sort_{'wrap' if self.wraps else 'clip'}_{self.positions}"
+
+
+class Scattering(NamedTuple):
+    """The kernels that add up rows in the order of sorted positions.
+
+    Attributes
+    ----------
+    dtype
+        Of the rows.
+    width
+        Neighbouring columns of a thread.
+    adds, scaled
+        Whether sums are added to what the result holds, and multiplied by a number before.
+    """
+
+    dtype: str
+    width: int
+    adds: bool
+    scaled: bool
+
+    @property
+    def name(self) -> str:
+        """How the kernels' names begin."""
+        how = ("add" if self.adds else "set") + ("_scaled" if self.scaled else "")
+        return f"scatter_{how}_{self.dtype}_{self.width}"
+
+
+def types_of(dtype: str) -> tuple[str, str]:
+    """Return the C types of elements in memory, and of their sums."""
+    return _TYPES.get(dtype, (f"{dtype}_t",) * 2)
+
+
+def sorting_source(sorting: Sorting) -> str:
+    """Return the kernels `_tile` and `_merge`, to be completed by the prelude."""
+    checked(sorting)
+    return f"""
+typedef {sorting.positions} I;
+{settled(sorting.wraps)}
+extern "C" __global__ void __launch_bounds__({THREADS}) {sorting.name}_tile
+(const __grid_constant__ mg_arguments arguments)
+{{
+    __shared__ mg_vector<uint64_t, 2> held[{TILE // 2}];
+    const I *positions = (const I *)arguments.v[0];
+    uint64_t *to = (uint64_t *)arguments.v[1], *tile = &held[0].x[0];
+    const int64_t count = arguments.v[2], extent = arguments.v[3];
+    const int64_t start = blockIdx.x / {TILE // THREADS} * {TILE};
+    const int own = blockIdx.x % {TILE // THREADS} * {THREADS} + threadIdx.x;
+    mg_begin();
+    for (int i = threadIdx.x; i < {TILE}; i += {THREADS}) {{
+        const int64_t at = start + i;
+        const uint64_t key = at < count ? (uint64_t)settled((int64_t)positions[at], extent) : 0;
+        tile[i] = at < count ? key << 32 | (uint64_t)at : UINT64_MAX;
+    }}
+    __syncthreads();
+    if (start + own >= count) return;
+    const uint64_t mine = tile[own];
+    const int pairs = (int)((count - start < {TILE} ? count - start : {TILE}) + 1) / 2;
+    int place = 0;
+#pragma unroll 4
+    for (int i = 0; i < pairs; i++) {{
+        const mg_vector<uint64_t, 2> other = held[i];
+        place += (other.x[0] < mine) + (other.x[1] < mine);
+    }}
+    to[start + place] = mine;
+}}
+extern "C" __global__ void __launch_bounds__({THREADS}) {sorting.name}_merge
+(const __grid_constant__ mg_arguments arguments)
+{{
+    const uint64_t *from = (const uint64_t *)arguments.v[0];
+    uint64_t *to = (uint64_t *)arguments.v[1];
+    const int64_t count = arguments.v[2], length = arguments.v[3];
+    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    mg_begin();
+    if (at >= count) return;
+    const uint64_t mine = from[at];
+    const int64_t run = at / length, other = run ^ 1;
+    int64_t low = other * length, high = low + length;
+    low = low < count ? low : count;
+    high = high < count ? high : count;
+    const int64_t begin = low;
+    while (low < high) {{
+        const int64_t middle = (low + high) / 2;
+        if (from[middle] < mine) low = middle + 1; else high = middle;
+    }}
+    to[run / 2 * 2 * length + (at - run * length) + (low - begin)] = mine;
+}}
+"""
+
+
+def scattering_source(scattering: Scattering) -> str:
+    """Return the kernels `_pieces` and `_ends`, to be completed by the prelude."""
+    checked(scattering)
+    storage, real = types_of(scattering.dtype)
+    half = _HALVES.get(scattering.dtype)
+    load = f"mg_{half}_to_float" if half else ""
+    store = f"mg_float_to_{half}" if half else ""
+    factor = "*(const T *)arguments.v[4]" if scattering.scaled else "1"
+    scale = f"const R factor = (R){load}({factor});" if scattering.scaled else ""
+    value = "factor * sum[j]" if scattering.scaled else "sum[j]"
+    if scattering.adds:
+        value = f"(R){load}(made.x[j]) + {value}"
+    before = "made = *target;" if scattering.adds else ""
+    each = "for (int j = 0; j < W; j++)"
+    arguments = f"""
+    const uint64_t *sorted = (const uint64_t *)arguments.v[0];
+    V *result = (V *)arguments.v[2];
+    RV *parts = (RV *)arguments.v[3];
+    const int64_t count = arguments.v[5], piece_size = arguments.v[6], pieces = arguments.v[7];
+    const int64_t extent = arguments.v[8], inside = arguments.v[9], columns = arguments.v[10];
+    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    mg_begin();
+    {scale}
+    const int64_t piece = thread / columns, column = thread - piece * columns;
+    if (piece >= pieces) return;
+    const int64_t before = column / inside, place = column - before * inside;
+    const int64_t begin = piece * piece_size;
+    const int64_t end = begin + piece_size < count ? begin + piece_size : count;
+    const int64_t previous = begin ? (int64_t)(sorted[begin - 1] >> 32) : -1;
+    const int64_t next = end < count ? (int64_t)(sorted[end] >> 32) : -1;"""
+    return f"""
+typedef {storage} T;
+typedef {real} R;
+#define W {scattering.width}
+typedef mg_vector<T, W> V;
+typedef mg_vector<R, W> RV;
+#define WRITE(key) {{ \\
+    V *target = result + (before * extent + (key)) * inside + place; \\
+    V made; {before} \\
+    {each} made.x[j] = (T){store}({value}); \\
+    *target = made; }}
+#define KEEP(which) {{ \\
+    RV made; {each} made.x[j] = sum[j]; \\
+    parts[((which) * pieces + piece) * columns + column] = made; }}
+extern "C" __global__ void __launch_bounds__({THREADS}) {scattering.name}_pieces
+(const __grid_constant__ mg_arguments arguments)
+{{
+    const V *values = (const V *)arguments.v[1];
+{arguments}
+    int64_t key = (int64_t)(sorted[begin] >> 32);
+    bool reaches_back = key == previous;
+    R sum[W];
+    {each} sum[j] = 0;
+    for (int64_t first = begin; first < end; first += {_AHEAD}) {{
+        uint64_t entries[{_AHEAD}];
+        V rows[{_AHEAD}];
+#pragma unroll
+        for (int i = 0; i < {_AHEAD}; i++)
+            entries[i] = sorted[first + i < end ? first + i : end - 1];
+#pragma unroll
+        for (int i = 0; i < {_AHEAD}; i++)
+            rows[i] = values[(before * count + (int64_t)(uint32_t)entries[i]) * inside + place];
+#pragma unroll
+        for (int i = 0; i < {_AHEAD}; i++) {{
+            if (first + i >= end) break;
+            const int64_t other = (int64_t)(entries[i] >> 32);
+            if (other != key) {{
+                if (reaches_back) KEEP(0) else WRITE(key)
+                reaches_back = false;
+                key = other;
+                {each} sum[j] = 0;
+            }}
+            {each} sum[j] += (R){load}(rows[i].x[j]);
+        }}
+    }}
+    if (reaches_back) KEEP(0) else if (key == next) KEEP(1) else WRITE(key)
+}}
+extern "C" __global__ void __launch_bounds__({THREADS}) {scattering.name}_ends
+(const __grid_constant__ mg_arguments arguments)
+{{
+{arguments}
+    const int64_t key = (int64_t)(sorted[end - 1] >> 32);
+    if (key != next || ((int64_t)(sorted[begin] >> 32) == key && previous == key)) return;
+    int64_t low = piece + 1, high = pieces;  // pieces that begin with the same position
+    while (low < high) {{
+        const int64_t middle = (low + high) / 2;
+        const int64_t other = (int64_t)(sorted[middle * piece_size] >> 32);
+        if (other == key) low = middle + 1; else high = middle;
+    }}
+    R sum[W];
+    const RV mine = parts[(pieces + piece) * columns + column];
+    {each} sum[j] = mine.x[j];
+#pragma unroll 8
+    for (int64_t other = piece + 1; other < low; other++) {{
+        const RV part = parts[other * columns + column];
+        {each} sum[j] += part.x[j];
+    }}
+    WRITE(key)
+}}
+"""

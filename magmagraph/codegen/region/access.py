@@ -1,0 +1,232 @@
+"""Where a fused region reads and writes, and its loops: the second half of the analysis.
+
+Arrays are C-contiguous at run time. What a region reads is a parameter or a view of it (a slice, a
+flip). At which element a view begins and how far apart its elements are is written in terms of the
+named dimensions, so that it holds for all sizes, 1 among them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.records import record
+from ...ir.types import Extent, Shape
+from .axes import AxisClasses, concrete
+
+
+@record(frozen=True)
+class Loop:
+    """One loop of a region.
+
+    Attributes
+    ----------
+    extent
+        Number of iterations.
+    classes
+        The classes of axes that it runs over, outermost first: axes that lie behind one another
+        in every array of the region are one loop.
+    """
+
+    extent: Extent
+    classes: tuple[int, ...]
+
+
+@record(frozen=True, eq=False)
+class Access:
+    """A read of a parameter.
+
+    Attributes
+    ----------
+    parameter
+        Its position.
+    node
+        The node that is read: the parameter, or a view of it.
+    views
+        The layout nodes from the parameter to `node`.
+    axes
+        For each loop, the axis of `node` along which its iterations step; None where they do
+        not move.
+    unit
+        True where an iteration of the innermost loop is a step of one element.
+    """
+
+    parameter: int
+    node: Node
+    views: tuple[Node, ...]
+    axes: tuple[int | None, ...]
+    unit: bool
+
+    def bind(self, sizes: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
+        """Return the first element's position and each loop's step, both in elements."""
+        shape = concrete(self.node.shape, sizes)
+        if not self.views:
+            strides = contiguous_strides(shape)
+            return 0, tuple(0 if axis is None else strides[axis] for axis in self.axes)
+        if 0 in shape:
+            return 0, (0,) * len(self.axes)  # nothing is read
+        offset, steps = view_strides(self.views, self.node)
+        return dims.evaluate(offset, sizes), tuple(
+            0 if axis is None else dims.evaluate(steps[axis], sizes) for axis in self.axes
+        )
+
+
+@record(frozen=True, eq=False)
+class Output:
+    """A write of one output of the body.
+
+    Attributes
+    ----------
+    position
+        Its position among the outputs.
+    node
+        The node of the body that is written.
+    axes, unit
+        As in `Access`.
+    phase
+        The pass in which it is written.
+    element
+        True where it is written along all loops, False where a row has one (or, in the
+        epilogue, what is left of the rows).
+    epilogue
+        True where it is written when all rows are done.
+    """
+
+    position: int
+    node: Node
+    axes: tuple[int | None, ...]
+    unit: bool
+    phase: int
+    element: bool
+    epilogue: bool
+
+    def bind(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return each loop's step in elements."""
+        strides = contiguous_strides(concrete(self.node.shape, sizes))
+        return tuple(0 if axis is None else strides[axis] for axis in self.axes)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the steps, in elements, of a C-contiguous array."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def view_strides(views: tuple[Node, ...], node: Node) -> tuple[Extent, tuple[Extent, ...]]:
+    """Return the offset and the strides, in elements, of a view of a contiguous array.
+
+    They hold for all sizes of the named dimensions where the view has elements. Along a literal
+    extent of 1 no loop runs: the stride there means nothing.
+    """
+    offset: Extent = 0
+    strides = _strides_of((views[0].inputs[0] if views else node).shape)
+    contiguous = True
+    for layout in views:
+        (operand,) = layout.inputs
+        if layout.op.layout.view is not None:
+            parts = layout.op.layout.view(layout)
+            for axis, start, _ in parts:
+                if axis is not None:
+                    offset = offset + start * strides[axis]
+            strides = tuple(
+                0 if axis is None else strides[axis] * step for axis, _, step in parts
+            )
+            contiguous = False
+        elif contiguous:
+            strides = _strides_of(layout.shape)
+        else:  # only axes of extent 1 were added or removed
+            moving = [s for s, e in zip(strides, operand.shape, strict=True) if e != 1]
+            position = iter(moving)
+            strides = tuple(0 if extent == 1 else next(position) for extent in layout.shape)
+    return offset, strides
+
+
+def _strides_of(shape: Shape) -> tuple[Extent, ...]:
+    """Return the steps, in elements, of a C-contiguous array that has elements."""
+    return tuple(dims.size(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+class Track:
+    """An order in which memory, or a count, runs through classes: decides which loops are one.
+
+    ``joined[i]`` is true where the axes of ``classes[i]`` and ``classes[i + 1]`` lie behind one
+    another without a gap.
+    """
+
+    __slots__ = ("classes", "joined")
+
+    def __init__(
+        self,
+        classes: Sequence[int | None],
+        strides: Sequence[Extent] | None = None,
+        shape: Shape = (),
+    ) -> None:
+        kept = [axis for axis, member in enumerate(classes) if member is not None]
+        self.classes = [member for member in classes if member is not None]
+        # Axes of extent 1 between two that are kept make no gap.
+        self.joined = [
+            strides is None or strides[left] == strides[right] * shape[right]
+            for left, right in itertools.pairwise(kept)
+        ]
+
+    def joins(self, outer: int, inner: int) -> bool:
+        """Return whether the two classes may be one loop as far as this order goes."""
+        if outer not in self.classes:
+            return inner not in self.classes
+        position = self.classes.index(outer)
+        return (
+            position + 1 < len(self.classes)
+            and self.classes[position + 1] == inner
+            and self.joined[position]
+        )
+
+
+def read_track(node: Node, views: tuple[Node, ...], classes: Sequence[int | None]) -> Track:
+    """Return the order of memory that a read runs through."""
+    if not views:
+        return Track(classes)
+    _, strides = view_strides(views, node)
+    return Track(classes, strides, node.shape)
+
+
+def is_unit(node: Node, views: tuple[Node, ...], axis: int | None) -> bool:
+    """Return whether a step along an axis of what is read is a step of one element."""
+    if axis is None:
+        return False
+    return view_strides(views, node)[1][axis] == 1
+
+
+def join_loops(
+    order: Sequence[int],
+    tracks: Sequence[Track],
+    groups: Sequence[frozenset[int]],
+    classes: AxisClasses,
+) -> tuple[Loop, ...]:
+    """Return the loops over `order`, neighbours joined wherever every track and group allows."""
+    joined: list[list[int]] = []
+    for inner in order:
+        if joined:
+            outer = joined[-1][-1]
+            same = all((outer in group) == (inner in group) for group in groups)
+            if same and all(track.joins(outer, inner) for track in tracks):
+                joined[-1].append(inner)
+                continue
+        joined.append([inner])
+    return tuple(
+        Loop(dims.size(tuple(classes.extent(c) for c in run)), tuple(run)) for run in joined
+    )
+
+
+def axes_of_loops(
+    classes: Sequence[int | None], loops: Sequence[Loop]
+) -> tuple[int | None, ...]:
+    """Return, for each loop, the axis whose step an iteration takes: the innermost of its own."""
+    return tuple(
+        classes.index(loop.classes[-1]) if loop.classes[-1] in classes else None for loop in loops
+    )

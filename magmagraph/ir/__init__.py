@@ -1,0 +1,1 @@
+"""The intermediate representation: operation records, nodes, graphs, plans, types and extents."""

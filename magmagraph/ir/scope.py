@@ -1,0 +1,51 @@
+"""`mg.scope`: names for parts of a program, which pictures draw as boxes around their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import GraphError, message
+from .lines import SCOPE
+
+
+@contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Let the nodes that are made in a block be drawn in a box of their own.
+
+    A scope changes nothing but pictures: equal expressions of two scopes are still one node, which
+    stands in the scope of the first. Scopes may be nested; their names are joined by a slash.
+
+    Parameters
+    ----------
+    name
+        What the box is called; not empty, without a slash.
+
+    Raises
+    ------
+    GraphError
+        It is no such name.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=(3,))
+    >>> with mg.scope("encoder"), mg.scope("norm"):
+    ...     y = x - mg.mean(x)
+    >>> y.line.scope
+    'encoder/norm'
+    """
+    if not isinstance(name, str) or not name or "/" in name:
+        raise GraphError(
+            message(
+                f"scope: the name is {name!r}",
+                need="a text that is not empty, without a slash",
+                hint="open one scope inside of the other: with mg.scope('a'), mg.scope('b')",
+            )
+        )
+    outer = SCOPE.get()
+    token = SCOPE.set(f"{outer}/{name}" if outer else name)
+    try:
+        yield
+    finally:
+        SCOPE.reset(token)

@@ -1,0 +1,168 @@
+"""Steps that run in Python: regions as lists of NumPy's calls, products by BLAS, array expressions.
+
+What such a step needs is found out when a plan is bound. Arrays that stay where they are (in the
+arena, variables, constants) are seen once; those that come with a call, in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...codegen.steps import bodies_of, shape_of
+from ...ir import dims
+from ...ir.interpret import PRODUCTS, Body, apply, bind_attributes, body_compiler, compiled_bodies
+from ...ir.locking import outside_of_forks
+from ...ir.op import Kind
+from ...ir.plan import Plan, Role, Step, Value
+from .products.second_blas import SMALL, on_one_thread
+
+__all__ = ["ArraySteps"]
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[], None]
+
+
+class ArraySteps:
+    """Makes functions of a plan's steps.
+
+    They hold this and not what holds them: without a cycle the memory of a function is free as soon
+    as the function is.
+
+    Parameters
+    ----------
+    plan
+        A plan bound to sizes.
+    base
+        The memory of each slot, None for those that come with the call.
+    dynamic
+        These, while a call runs.
+    """
+
+    def __init__(
+        self, plan: Plan, base: Sequence[Array | None], dynamic: Mapping[int, Array]
+    ) -> None:
+        self._sizes: Mapping[str, int] = plan.sizes or {}
+        self._base = base
+        self._dynamic = dynamic
+        self._seen: dict[Value, Array] = {}
+
+    def view(self, value: Value) -> Array:
+        """Return the array of a value now (feeds and results change from call to call)."""
+        fixed = self.fixed(value)
+        if fixed is None:
+            return self._dynamic[value.slot].reshape(shape_of(value.type))
+        return fixed
+
+    def fixed(self, value: Value) -> Array | None:
+        """Return the array of a value that is the same in all calls, or None."""
+        seen = self._seen.get(value)
+        if seen is None:
+            held = self._base[value.slot]
+            if held is None:
+                return None
+            seen = held.view(value.type.dtype).reshape(shape_of(value.type))
+            self._seen[value] = seen
+        return seen
+
+    def _arrays(self, values: Sequence[Value]) -> Callable[[], list[Array]]:
+        """Return what gives the arrays of some values now; those that stay are looked up once."""
+        held = [*map(self.fixed, values)]
+        moving = [(i, value) for i, value in enumerate(values) if held[i] is None]
+
+        def arrays() -> list[Any]:
+            found = held.copy()
+            for i, value in moving:
+                found[i] = self.view(value)
+            return found
+
+        return arrays
+
+    def of(self, step: Step) -> Run:
+        """Return what runs a step."""
+        if step.role is Role.COPY:
+            source, target = step.inputs[0], step.outputs[0]
+            return lambda: np.copyto(self.view(target), self.view(source))
+        if step.role is Role.REGION:
+            return self._tiled(step)
+        if step.role is Role.PRODUCT:
+            from .products.straight import straight_product
+
+            product = straight_product(step, self.fixed, self.view)
+            if product is not None:
+                return _apart_from_forks(product)
+        run = self._expression(step)
+        return _apart_from_forks(run) if step.node.op.kind in PRODUCTS else run
+
+    def _tiled(self, step: Step) -> Run:
+        from .tiled import Tiles
+
+        parts = []
+        at = to = 0
+        for body in bodies_of(step):
+            operands = step.inputs[at : at + len(body.inputs)]
+            results = step.outputs[to : to + len(body.outputs)]
+            at, to = at + len(operands), to + len(results)
+            arrays, outs = [*map(self.fixed, operands)], [*map(self.fixed, results)]
+            moving = [
+                (held, i, value)
+                for held, values in ((arrays, operands), (outs, results))
+                for i, value in enumerate(values)
+                if held[i] is None
+            ]
+            parts.append((Tiles(body, self._sizes, arrays, outs), arrays, outs, moving))
+
+        def run() -> None:
+            for tiles, arrays, outs, moving in parts:
+                for held, i, value in moving:
+                    held[i] = self.view(value)
+                tiles.run(arrays, outs)
+                for held, i, _ in moving:
+                    held[i] = None
+
+        return run
+
+    def _expression(self, step: Step) -> Run:
+        sizes = self._sizes
+        given, made = self._arrays(step.inputs), self._arrays(step.outputs)
+        into = step.node.op.kernel.into
+        if into is not None:
+            attrs = bind_attributes(step.node.attrs, sizes)
+            if step.workspace is not None:
+                attrs["workspace"] = self._base[step.workspace]
+            several = isinstance(step.node.type, tuple)
+
+            def write() -> None:
+                targets = made()
+                with np.errstate(all="ignore"):
+                    into(np, tuple(targets) if several else targets[0], *given(), **attrs)
+
+            return write
+
+        # Bodies are bound in each run, and compiled by the function that binds this plan.
+        bodies = step.node.op.kind is Kind.CONTROL
+        compiler = body_compiler()
+        made_body = Body if compiler is None else compiled_bodies(compiler)
+        bound = None if bodies else bind_attributes(step.node.attrs, sizes)
+
+        def evaluate() -> None:
+            found = apply(step.node, given(), sizes, body=made_body, attrs=bound)
+            several = found if isinstance(found, tuple) else (found,)
+            for target, array in zip(made(), several, strict=True):
+                np.copyto(target, array)
+
+        work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
+        small = step.node.op.kind is Kind.LINALG and work < SMALL
+        return on_one_thread(evaluate) if small else evaluate
+
+
+def _apart_from_forks(product: Run) -> Run:
+    """Return a step whose end a fork of another thread waits for."""
+
+    def run() -> None:
+        with outside_of_forks:
+            product()
+
+    return run

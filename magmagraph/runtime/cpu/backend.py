@@ -1,0 +1,128 @@
+"""Plans on the CPU: compiled kernels and BLAS as one call, or NumPy where they cannot be."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...codegen.c.step import step_code
+from ...codegen.steps import bodies_of
+from ...config import config
+from ...errors import CompilerUnavailable, FallbackWarning, PlanError, message
+from ...ir.fallback import NO_FAMILY, Fallbacks, Refused
+from ...ir.plan import Plan, Role
+from . import fused
+from .bound import NumpyBound
+from .cells import Prepared
+from .threads import apply as apply_threads
+
+SECONDS_A_NODE = 0.0015  # what writing and compiling its C takes, about; for the compile budget
+
+_warned = threading.Event()
+
+
+def _fall_back(reason: str) -> None:
+    if not _warned.is_set():
+        _warned.set()
+        warnings.warn(
+            message(
+                f"kernels are not compiled: {reason}",
+                need="a C compiler (cc, gcc or clang); the NumPy fallback runs, more slowly",
+                hint="install one, or set MAGMAGRAPH_COMPILER=off to choose the fallback",
+            ),
+            FallbackWarning,
+            stacklevel=4,
+        )
+
+
+class NumpyPrepared:
+    """A symbolic plan with its kernels built for this machine."""
+
+    def __init__(self, plan: Plan, budget: float) -> None:
+        self.plan = plan
+        self.prepared = Prepared()
+        self._build(budget)
+        self.fallbacks: Fallbacks = self.prepared.fallbacks
+        self._note_fallbacks()
+
+    def _build(self, budget: float) -> None:
+        """Compile the kernels, or keep the reason why there are none."""
+        plan = self.plan
+        self._why = Refused("the compile budget is spent", expected=True)  # it was asked for
+        steps = [i for i, step in enumerate(plan.steps) if step.role is Role.REGION]
+        if config.compiler == "off":
+            self._why = Refused("MAGMAGRAPH_COMPILER=off", expected=True)
+            apply_threads()
+            return
+        try:
+            chosen = _affordable(plan, steps, budget)
+            kernels = fused.Kernels()
+            kernels.build([bodies_of(plan.steps[i]) for i in chosen])
+            self.prepared = Prepared(kernels, frozenset(chosen))
+        except CompilerUnavailable as error:
+            if config.compiler == "force":
+                raise
+            reason = str(error).splitlines()[0]
+            self._why = Refused(f"kernels are not compiled: {reason}", expected=True)
+            _fall_back(reason)  # one warning for all steps
+            apply_threads()  # nobody else tells BLAS
+
+    def _note_fallbacks(self) -> None:
+        """Note the steps that run in NumPy, whatever sizes the plan is bound to."""
+        for number, step in enumerate(self.plan.steps):
+            if step.role is Role.EXPRESSION:
+                self.prepared.note(number, step, Refused(step.refused or NO_FAMILY, expected=True))
+            elif step.family.cpu is None:
+                continue
+            elif self.prepared.kernels is None or (
+                step.role is Role.REGION and number not in self.prepared.compiled
+            ):
+                self.prepared.note(number, step, self._why)
+
+    def describe(self) -> str:
+        """Return one line: how many kernels were built, and how."""
+        total = sum(step.role is Role.REGION for step in self.plan.steps)
+        if self.prepared.kernels is None:
+            return f"{total} fused steps in NumPy tiles"
+        return f"{len(self.prepared.compiled)} of {total} fused steps as compiled kernels"
+
+    def source(self, step: int) -> str:
+        """Return the C of a fused step, whether or not it was compiled."""
+        steps = self.plan.steps
+        if not isinstance(step, (int, np.integer)) or not -len(steps) <= step < len(steps):
+            raise PlanError(
+                message(
+                    f"there is no step {step!r}",
+                    need=f"a number from 0 to {len(steps) - 1}" if steps else "a plan with steps",
+                    hint="print(f.plan) lists the steps",
+                )
+            )
+        chosen = steps[step]
+        if chosen.role is not Role.REGION:
+            raise PlanError(
+                message(
+                    f"step {step} is of the family {chosen.kernel}, for which no C is generated",
+                    need="a fused step",
+                    hint="print(f.plan) lists the steps",
+                )
+            )
+        return step_code(bodies_of(chosen)).text()
+
+    def bind(self, plan: Plan) -> NumpyBound:
+        """Bind a specialized plan: addresses, cells and views are made once."""
+        return NumpyBound(self.prepared, plan)
+
+
+def _affordable(plan: Plan, steps: Sequence[int], budget: float) -> list[int]:
+    """Return the fused steps, from the first on, whose kernels can be built within the budget."""
+    chosen: list[int] = []
+    spent = 0.0
+    for i in steps:
+        spent += SECONDS_A_NODE * sum(len(body) for body in bodies_of(plan.steps[i]))
+        if spent > budget:
+            break
+        chosen.append(i)
+    return chosen

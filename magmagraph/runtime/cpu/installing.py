@@ -1,0 +1,121 @@
+"""Building the libraries that no program changes, when the package is installed.
+
+This module and those that it imports need Python's own library alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...files.trust import temporary_place
+from ...ir.cores import allowed_cores
+from ..keys import content_key
+from .sources import Fixed, fixed_sources
+from .toolchain import (
+    BASE_FLAGS,
+    INDEX,
+    Compiler,
+    end_run,
+    find_command,
+    library_key,
+    machine,
+    machine_flags,
+    probe_key,
+    question,
+    start_run,
+    told,
+)
+
+__all__ = ["build"]
+
+
+def build(folder: Path, seconds: float) -> int:
+    """Build what can be built into a folder, in bounded time, and return how many libraries.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        Where they and their index are put; there is no index where nothing was built.
+    seconds : float
+        When these are over, what is not built yet is left out.
+
+    Raises
+    ------
+    LookupError
+        Where no compiler works; the text says why.
+    OSError
+        Where the folder cannot be written, or no process started.
+    """
+    end = time.monotonic() + seconds
+    command = find_command(os.environ.get("MAGMAGRAPH_CC", ""), os.environ.get("PATH", ""))
+    compiler = _asked(command, end)
+    wanted = sorted(fixed_sources(), key=lambda fixed: -len(fixed.source))
+    libraries: dict[str, dict[str, str]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
+        ThreadPoolExecutor(max(1, allowed_cores())) as pool,
+    ):
+        made = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), wanted)
+        for fixed, data in zip(wanted, made, strict=True):
+            if data is None:
+                continue
+            (folder / f"{fixed.name}.so").write_bytes(data)
+            libraries[library_key(compiler, "-O" + fixed.level, fixed.source)] = {
+                "file": f"{fixed.name}.so", "sha256": hashlib.sha256(data).hexdigest(),
+            }  # fmt: skip
+    if libraries:
+        record = {
+            "probe": probe_key(command),
+            "compiler": {
+                "command": list(command),
+                "version": compiler.version,
+                "flags": list(compiler.flags),
+            },
+            "machine": content_key(*machine()),
+            "libraries": libraries,
+        }
+        (folder / INDEX).write_text(json.dumps(record, indent=1), encoding="utf-8")
+    return len(libraries)
+
+
+def _asked(command: tuple[str, ...], end: float) -> Compiler:
+    """Return what a compiler says that it is."""
+    for extra in machine_flags():
+        flags = BASE_FLAGS + extra
+        try:
+            done = subprocess.run(
+                question(command, flags), stdin=subprocess.DEVNULL, capture_output=True,
+                text=True, errors="replace", env=dict(os.environ, LC_ALL="C"),
+                timeout=max(0.1, end - time.monotonic()),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise LookupError(str(error)) from None
+        compiler = told(command, flags, done)
+        if compiler is not None:
+            return compiler
+    raise LookupError(f"{command[0]} is no C compiler that can be used")
+
+
+def _made(compiler: Compiler, fixed: Fixed, scratch: Path, end: float) -> bytes | None:
+    """Return a library, or None where it cannot be built, or not in time."""
+    if time.monotonic() > end:
+        return None
+    place = scratch / fixed.name
+    place.mkdir()
+    file = place / fixed.name
+    file.with_name(fixed.name + ".c").write_text(fixed.source, encoding="utf-8")
+    process = start_run(compiler, "-O" + fixed.level, str(file), fixed.source)
+    try:
+        process.communicate(timeout=max(0.1, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        end_run(process)
+    return None if process.returncode else file.with_name(fixed.name + ".so").read_bytes()

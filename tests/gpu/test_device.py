@@ -26,6 +26,7 @@ pytestmark = pytest.mark.gpu
 FREE_PHASES = {"svd", "eig", "eigh"}  # vectors whose phases libraries choose each in their way
 
 
+@pytest.mark.filterwarnings("ignore::magmagraph.errors.FallbackWarning")  # CuPy lacks some
 @pytest.mark.parametrize("name", PUBLIC)
 def test_on_the_device_it_is_interpreted(name: str) -> None:
     record = PUBLIC[name]

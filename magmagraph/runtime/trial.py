@@ -127,9 +127,10 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float]:
 @cache
 def _revision() -> str:
     """Return what tells kernels, their generator and machines apart: another may be faster."""
-    folder = Path(__file__).parent / "cpu"
-    files = [*folder.rglob("*.c"), *folder.glob("codegen/*.py"), *folder.glob("functions/*.py")]
-    files += [folder / f"{name}.py" for name in ("binding", "support")]
+    package = Path(__file__).parent.parent
+    generator, kernels = package / "codegen", package / "runtime" / "cpu"
+    files = [*kernels.rglob("*.c"), *generator.glob("c/*.py"), *generator.glob("functions/*.py")]
+    files.append(kernels / "support.py")
     return content_key(*(file.read_text("utf-8") for file in sorted(files)), *machine())[:8]
 
 

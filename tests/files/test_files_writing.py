@@ -223,8 +223,8 @@ APART = {
     "cli/__init__.py": "the null device",
     "runtime/cache.py": "the cache has folders and rules of its own",
     "files/trust.py": "writes files of the cache",
-    "runtime/numpy/compiler.py": "sources for the compiler, in a temporary folder",
-    "runtime/numpy/installing.py": "files of an installation, which pip replaces",
+    "runtime/cpu/compiler.py": "sources for the compiler, in a temporary folder",
+    "runtime/cpu/installing.py": "files of an installation, which pip replaces",
 }
 WRITES = {"write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "savez", "tofile"}
 

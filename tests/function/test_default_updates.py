@@ -70,7 +70,7 @@ def test_copies_carry_their_own(again):
     twin = again(loss)
     f = again(mg.function([x], loss))
     held, *_ = mg.default_updates(twin)
-    mg.function([node for node in mg.graph.topological([twin]) if node.name == "x"], twin)([1.0])
+    mg.function([node for node in mg.ir.graph.topological([twin]) if node.name == "x"], twin)([1.0])
     f([1.0])
     assert calls.value == 0 or held is calls
     assert f.source_graph.updates

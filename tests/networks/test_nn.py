@@ -138,7 +138,7 @@ def test_weights_have_paths_and_belong_to_pictures():
         "dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias",
     ]  # fmt: skip
     assert block.variables[2].name == "block/dense_1/kernel"
-    assert {n.line.scope for n in mg.graph.topological([y]) if n.inputs} == {
+    assert {n.line.scope for n in mg.ir.graph.topological([y]) if n.inputs} == {
         "block", "block/dense", "block/dense_1",
     }  # fmt: skip
     shared = nn.Dense(4)

@@ -145,7 +145,7 @@ def test_text_pickle_save(tmp_path):
     for again in (pickle.loads(pickle.dumps(f)), mg.load(tmp_path / "f.mg")):
         assert again(3.0) == expected
     graph = load(dump(f.source_graph))
-    found = mg.interpret.evaluate(graph, {graph.inputs[0]: np.float64(3.0)})
+    found = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: np.float64(3.0)})
     assert [found[node] for node in graph.outputs] == expected
     assert f.check(3.0).ok and f.check(-3.0).ok
     assert "branch" in str(f.plan)

@@ -165,8 +165,8 @@ def test_loops_in_loops(rng):
     other = mg.sum(mg.stack(expected) ** 2) + c
     for one, two in ((loss, other), (mg.grad(loss, [x, scale]), mg.grad(other, [x, scale]))):
         for found, wanted in zip(
-            mg.function([x], [one] if isinstance(one, mg.graph.Node) else one)(A),
-            mg.function([x], [two] if isinstance(two, mg.graph.Node) else two)(A),
+            mg.function([x], [one] if isinstance(one, mg.ir.graph.Node) else one)(A),
+            mg.function([x], [two] if isinstance(two, mg.ir.graph.Node) else two)(A),
             strict=True,
         ):
             assert_close(found, wanted, scale=10.0)
@@ -236,7 +236,7 @@ class TestHandling:
         _x, _, f = self.program()
         again = load(dump(f.source_graph), values=[np.array([[0.5, 0.1], [0.2, 0.3]], "f")])
         fed = np.ones((3, 2), np.float32)
-        found = mg.interpret.evaluate(again, {again.inputs[0]: fed})
+        found = mg.ir.interpret.evaluate(again, {again.inputs[0]: fed})
         for node, wanted in zip(again.outputs, f(fed), strict=True):
             assert_close(found[node], wanted, "float32")
 

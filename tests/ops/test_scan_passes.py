@@ -69,8 +69,8 @@ class TestPasses:
         fed = rng.normal(size=(TIME, BATCH, SIZE))
         expected = f(fed)
         for _, _, graph in f.report.steps():
-            if isinstance(graph, mg.graph.Graph):
-                found = mg.interpret.evaluate(graph, {graph.inputs[0]: fed})
+            if isinstance(graph, mg.ir.graph.Graph):
+                found = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: fed})
                 for node, wanted in zip(graph.outputs, expected, strict=True):
                     assert_close(found[node], wanted, scale=10.0)
 

@@ -198,7 +198,7 @@ def test_text_pickle_save(tmp_path):
     for again in (pickle.loads(pickle.dumps(f)), mg.load(tmp_path / "f.mg")):
         assert again(0.7) == expected
     graph = load(dump(f.source_graph))
-    found = mg.interpret.evaluate(graph, {graph.inputs[0]: np.float64(0.7)})
+    found = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: np.float64(0.7)})
     assert [found[node] for node in graph.outputs] == expected
     assert f.check(0.7).ok
 

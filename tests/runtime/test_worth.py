@@ -13,7 +13,7 @@ import magmagraph
 from magmagraph.errors import CompilerUnavailable
 from magmagraph.runtime.cpu.support import load_kernels
 
-TEXT = Path(magmagraph.__file__).parent / "runtime/numpy/worth.c"
+TEXT = Path(magmagraph.__file__).parent / "runtime/cpu/worth.c"
 CALLS = """
 static void body(void* context, int64_t thread, int64_t threads)
 {

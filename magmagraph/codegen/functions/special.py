@@ -41,8 +41,7 @@ DOUBLE: Mapping[str, str] = {
     "j0": f"double mg_j0_f64(double x) {{{_ON_CUDA.format('fabs(x)', '0, 0, fabs(x)')} j0(x); }}",
     "j1": f"""
 double mg_j1_f64(double x)
-{{
-    const double size = fabs(x);{_ON_CUDA.format("size", "1, 0, size) * copysign(1.0, x")} j1(x);
+{{{_ON_CUDA.format("fabs(x)", "1, 0, fabs(x)) * copysign(1.0, x")} j1(x);
 }}""",
     "y0": f"double mg_y0_f64(double x) {{{_ON_CUDA.format('x', '0, 1, x')} y0(x); }}",
     "y1": f"double mg_y1_f64(double x) {{{_ON_CUDA.format('x', '1, 1, x')} y1(x); }}",
@@ -379,7 +378,7 @@ double mg_ellipkm1_f64(double m1)
 }""",
 }
 
-_PARAMETERS = re.compile(r"double (\w+)(?=[,)])")
+_PARAMETERS = re.compile(r"(?:double|int) (\w+)(?=[,)])")
 
 
 def _single(name: str, definition: str) -> str:

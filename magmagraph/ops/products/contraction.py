@@ -365,6 +365,8 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Node:
     else:
         if len(axes) != 2:
             raise call.shape_error(f"{len(axes)} entries of axes", need="a pair, or an int")
+        if isinstance(axes, (set, frozenset)):
+            raise call.dtype_error(f"axes={axes!r} have no order", need="a pair, or an int")
         ours = axes_of(call, axes[0], left.ndim, "axes[0]")
         theirs = axes_of(call, axes[1], right.ndim, "axes[1]")
     if len(ours) != len(theirs):

@@ -38,7 +38,7 @@ def drawing() -> Iterator[Drawn]:
     >>> before = mg.random.uniform((2,))
     >>> with drawing() as drawn:
     ...     inside = mg.random.uniform((2,))
-    >>> bits = {n: n for n in mg.graph.topological([before, inside]) if n in drawn}
+    >>> bits = {n: n for n in mg.ir.graph.topological([before, inside]) if n in drawn}
     >>> len(bits)
     1
     """

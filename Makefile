@@ -1,5 +1,5 @@
 # make demo   train a network on digits and show what the compiler does      (under 3 minutes)
-# make test   everything that guards a commit: ruff, mypy, the tests         (10 minutes)
+# make test   everything that guards a commit: ruff, mypy, the tests         (14 minutes)
 #
 # Both need Python >= 3.11, make and a package index, and make their own environment in .venv.
 # Say PYTHON=python3.13 for another interpreter, ARGS="..." for arguments of the tool that is run.

@@ -21,7 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SECONDS = 30.0  # after which what is not built yet is left out
 # Packages whose own first lines import what need not be installed yet.
 BARE = ("magmagraph", "magmagraph.ops", "magmagraph.ops.convolution")
-FOLDER = "magmagraph.libs"  # beside the package: runtime/cpu/toolchain.py
+FOLDER = "magmagraph.libs"  # next to the package: runtime/cpu/toolchain.py
 OFF = ("0", "false", "no", "off", "")
 
 

@@ -172,7 +172,7 @@ def flushed(dtype: DType, x: float) -> bool:
 
 
 ON_CARD = {"gammainc": 3}
-"""How many times the error of a CPU functions may have on a GPU, where it is more: docs/howto.md."""
+"""How many times a CPU's error functions may have on a GPU, where it is more: docs/howto.md."""
 
 NAN_AT_INFINITY = {"gelu", "silu", "mish", "entr", "nan_to_num"}
 """Functions whose texts say that their slopes at infinities are not the limits."""

@@ -8,7 +8,9 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent
@@ -23,6 +25,9 @@ os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
 # the compiler takes a quarter of the time where it optimizes little, and most tests wait for it.
 _KERNEL_ROOMS = {"gpu", "ops", "passes", "programs", "runtime"}
 _level = os.environ.get("MAGMAGRAPH_OPTIMIZATION")
+
+# The first state of each random generator that a test module holds.
+_starts: dict[str, Any] = {}
 
 # Kept for the whole run: the folder vanishes when the process that made it ends.
 _cache: tempfile.TemporaryDirectory[str] | None = None
@@ -64,7 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Choose how far kernels are optimized, where the environment does not say it."""
+    """Choose how far kernels are optimized; start a module's random generators anew for each test.
+
+    So a test draws the same numbers whichever tests its worker ran before.
+    """
+    for name, generator in getattr(getattr(item, "module", None), "__dict__", {}).items():
+        if isinstance(generator, np.random.Generator):
+            start = _starts.setdefault(f"{item.path}:{name}", generator.bit_generator.state)
+            generator.bit_generator.state = start
     if _level is None:
         folder = item.path.parent
         usual = folder.name in _KERNEL_ROOMS and folder.parent.name == "tests"

@@ -302,7 +302,7 @@ def _slopes(loss: Any, reference: Any, points: list[np.ndarray]) -> None:
                 moved = [p.copy() for p in points]
                 moved[i][place] += step
                 ends.append(float(reference(*moved)))
-            assert abs((ends[0] - ends[1]) / 2e-6 - found[place]) < 1e-7
+            assert found[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-7, abs=1e-7)
 
 
 def test_gradients_of_logsumexp_with_factors() -> None:

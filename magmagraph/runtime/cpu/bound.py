@@ -87,7 +87,7 @@ class NumpyBound:
         self.may_fail = any(isinstance(s, _Compiled) and s.program.may_fail for s in single)
         if len(single) == 1 and not self._python and not plan.guard:
             self._whole = single[0].run
-        self._shortly = self._short_run() if self.is_program and not self.may_fail else None
+        self._shortly = self._short_run() if self.is_program else None
 
     # ------------------------------------------------------------------ binding
 
@@ -193,13 +193,14 @@ class NumpyBound:
             program, block.numbers, functools.partial(_run_in_python, self._steps, self.plan)
         )
 
-    def _short_run(self) -> Callable[[Sequence[np.ndarray]], list[Any]]:
+    def _short_run(self) -> Callable[[Sequence[np.ndarray]], list[Any] | None]:
         """Return `run` of a program: addresses into its cells, and the call.
 
-        Half of what a call on a few thousand elements takes is spent here and in its caller.
+        Half of what a call on a few thousand elements takes is spent here and in its caller. It
+        returns None where a step stopped the program.
         """
         (segment,) = (*self._before, *self._after)
-        cells, whole = segment.program.cells, segment.run
+        cells, whole, count = segment.program.cells, segment.program.run, len(segment.program)
         read = [
             (i, tuple(position for _, position in places))
             for i, places in enumerate(self._feed_cells)
@@ -210,7 +211,7 @@ class NumpyBound:
             for pool, places in zip(self._pools, self._result_cells, strict=True)
         ]
 
-        def run(feeds: Sequence[np.ndarray]) -> list[Any]:
+        def run(feeds: Sequence[np.ndarray]) -> list[Any] | None:
             for i, positions in read:
                 address = address_of(feeds[i])
                 for position in positions:
@@ -221,8 +222,7 @@ class NumpyBound:
                 results.append(array)
                 for position in positions:
                     cells[position] = address
-            whole()
-            return results
+            return results if whole() == count else None
 
         return run
 
@@ -278,7 +278,9 @@ class NumpyBound:
     def run(self, feeds: Sequence[np.ndarray], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
         if out is None and self._shortly is not None:
-            return self._shortly(feeds)
+            short = self._shortly(feeds)
+            if short is not None:
+                return short
         for state in self._states:
             if state.newest is not None:
                 if self.meet is not None:
@@ -440,7 +442,8 @@ class _Interpreted:
         try:
             self._run()
         except MagmagraphError as error:
-            error.node = self.node
+            if error.node is None:  # else a node of the step's body
+                error.node = self.node
             raise
 
     def time(self, taken: list[int]) -> None:

@@ -38,7 +38,7 @@ SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call may wait for
 BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call may wait for the library
 PRODUCT_LEVEL = "1"
 CONVOLUTION_LEVEL = "2"
-LINALG_LEVEL = "2"
+LINALG_LEVEL = "3"
 SMALL_ORDER = 32  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\

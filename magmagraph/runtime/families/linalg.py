@@ -14,6 +14,7 @@ from ...ops.linalg.determinant import DET, SLOGDET
 from ...ops.linalg.factor import CHOLESKY, LU, PERMUTATION
 from ...ops.linalg.lowered import FACTORED_DET, FACTORED_INV, FACTORED_SLOGDET, FACTORED_SOLVE
 from ...ops.linalg.solve import INV, SOLVE
+from ...ops.linalg.spectral import EIGH, EIGVALSH
 from ...ops.linalg.triangular import TRIANGULAR_SOLVE
 from .dtypes import BLAS
 
@@ -31,6 +32,8 @@ _FUNCTIONS: dict[Op, tuple[str, str]] = {
     FACTORED_INV: ("systems", "factors"),
     TRIANGULAR_SOLVE: ("systems", "triangle"),
     CHOLESKY: ("cholesky", "matrix"),
+    EIGH: ("eigen", "matrix"),
+    EIGVALSH: ("eigen", "matrix"),
     DET: ("determinants", "matrix"),
     SLOGDET: ("determinants", "matrix"),
     FACTORED_DET: ("determinants", "factors"),
@@ -43,7 +46,7 @@ def _takes(node: Node) -> bool:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    from ..cpu.linalg.linalg import SMALL_ORDER
+    from ..cpu.linalg.linalg import largest_order
 
     if device != "cpu":
         return "the GPU has no kernel for matrices; cuSOLVER is called through CuPy"
@@ -55,12 +58,14 @@ def _refusal(node: Node, device: str) -> str | None:
         return f"kernels compute in float32 and float64, not {operand.dtype.name}"
     if node.op is LU and operand.shape[-1] != operand.shape[-2]:
         return "kernels factor square matrices"
-    kind = _FUNCTIONS[node.op][1]
+    if node.attrs.get("subset") is not None:
+        return "kernels find all eigenvalues"
+    name, kind = _FUNCTIONS[node.op]
     if kind == "factors" and node.inputs[1].dtype != _INT32:
         return "row exchanges are int32"
-    order = operand.shape[-1]
-    if isinstance(order, int) and order > SMALL_ORDER:
-        return f"matrices of order {order}; the kernels take {SMALL_ORDER} at most"
+    order, most = operand.shape[-1], largest_order(name)
+    if isinstance(order, int) and order > most:
+        return f"matrices of order {order}; the kernels take {most} at most"
     return None
 
 

@@ -4,12 +4,17 @@
    the function that its first argument is; Python then runs the step's array expression, which says
    what is wrong. */
 
+#include <float.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
 enum { MG_BY_MATRIX, MG_BY_FACTORS, MG_BY_TRIANGLE };
 
+enum { MG_SWEEPS = 30 }; /* of rotations; ten are many */
+#define MG_EPSILON (sizeof(REAL) == 4 ? (REAL)FLT_EPSILON : (REAL)DBL_EPSILON)
+/* A fourth of the largest number: rotations add up two or three. */
+#define MG_LARGEST (sizeof(REAL) == 4 ? (REAL)(FLT_MAX / 4) : (REAL)(DBL_MAX / 4))
 #define MG_ABS(x) (sizeof(REAL) == 4 ? (REAL)fabsf((float)(x)) : (REAL)fabs((double)(x)))
 #define MG_SQRT(x) (sizeof(REAL) == 4 ? (REAL)sqrtf((float)(x)) : (REAL)sqrt((double)(x)))
 #define MG_LOG(x) (sizeof(REAL) == 4 ? (REAL)logf((float)(x)) : (REAL)log((double)(x)))

@@ -23,11 +23,12 @@ from ..memory import address_of
 from ..sources import LINALG_LEVEL, SMALL_ORDER, linalg_source
 from ..support import function_address, load_kernels_together, support
 
-__all__ = ["SMALL_ORDER", "matrices_step", "permutation_step"]
+__all__ = ["largest_order", "matrices_step", "permutation_step"]
 
 Call = tuple[int, list[int]]
 
 # How `systems` gets its factors, as linalg.c numbers them.
+EIGEN_ORDER = 16  # above, LAPACK's method takes less time than rotations
 _REALS = {"float32": "float", "float64": "double"}
 KINDS = {"matrix": 0, "factors": 1, "triangle": 2}
 
@@ -43,6 +44,11 @@ def _function(dtype: np.dtype[Any], name: str) -> int:
     address = function_address(_library(dtype), f"mg_{name}")
     support().failing.add(address)
     return address
+
+
+def largest_order(name: str) -> int:
+    """Return the largest order of matrices that a function takes."""
+    return EIGEN_ORDER if name == "eigen" else SMALL_ORDER
 
 
 def batch_starts(batch: Sequence[Extent], whole: Sequence[Extent], elements: int) -> Any:
@@ -84,7 +90,7 @@ def matrices_step(
     Parameters
     ----------
     name
-        Of the function: "lu", "systems", "cholesky" or "determinants".
+        Of the function: "lu", "systems", "cholesky", "eigen" or "determinants".
     addresses, types
         Of the matrices, the right-hand sides, the row exchanges, the result, the second result;
         0 and None where there is none.
@@ -104,11 +110,13 @@ def matrices_step(
     assert matrices is not None
     assert out is not None
     order = int(matrices.type.shape[-1])
-    if order > SMALL_ORDER:
+    most = largest_order(name)
+    if order > most:
         raise Refused(
-            f"matrices of order {order}; the kernels take {SMALL_ORDER} at most", expected=True
+            f"matrices of order {order}; the kernels take {most} at most", expected=True
         )
-    whole = matrices.type.shape[:-2] if name == "determinants" else out.type.shape[:-2]
+    one_for_each = name in ("determinants", "eigen")
+    whole = matrices.type.shape[:-2] if one_for_each else out.type.shape[:-2]
     columns = int(out.type.shape[-1]) if name == "systems" else 0
     strides, tables = [], []
     for value, elements in (

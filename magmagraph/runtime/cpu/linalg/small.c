@@ -31,6 +31,12 @@ static void NAME(store)(REAL* to, const VEC* from, int64_t first, int lanes, int
     }
 }
 
+/* to -= factor * from; two rows, which are not the same. */
+static inline void NAME(subtract)(VEC* restrict to, const VEC* restrict from, VEC factor, int count)
+{
+    for (int j = 0; j < count; j++) to[j] -= factor * from[j];
+}
+
 /* Factor P A = L U in place. Returns a bit for each lane with a pivot of zero. */
 static uint64_t NAME(factor)(VEC* a, int32_t (*pivots)[LANES], int n)
 {
@@ -64,7 +70,7 @@ static uint64_t NAME(factor)(VEC* a, int32_t (*pivots)[LANES], int n)
         for (int i = k + 1; i < n; i++) {
             VEC factor = a[i * n + k] / pivot;
             a[i * n + k] = factor;
-            for (int j = k + 1; j < n; j++) a[i * n + j] -= factor * a[k * n + j];
+            NAME(subtract)(a + i * n + k + 1, a + k * n + k + 1, factor, n - k - 1);
         }
     }
     return zeros;
@@ -106,7 +112,7 @@ static uint64_t NAME(substitute)(const VEC* a, VEC* b, int n, int columns, int l
         int begin = forward ? i + 1 : 0, end = forward ? n : i;
         for (int r = begin; r < end; r++) {
             VEC factor = transposed ? a[i * n + r] : a[r * n + i];
-            for (int j = 0; j < columns; j++) b[r * columns + j] -= factor * b[i * columns + j];
+            NAME(subtract)(b + r * columns, b + i * columns, factor, columns);
         }
     }
     return zeros;
@@ -128,16 +134,77 @@ static uint64_t NAME(cholesky)(VEC* a, int n)
             AT(root, l) = MG_SQRT(value);
         }
         a[k * n + k] = root;
-        for (int i = k + 1; i < n; i++) {
-            a[i * n + k] /= root;
-            a[k * n + i] = (VEC){0};
-        }
-        for (int j = k + 1; j < n; j++) {
-            VEC factor = a[j * n + k];
-            for (int i = j; i < n; i++) a[i * n + j] -= a[i * n + k] * factor;
-        }
+        for (int i = k + 1; i < n; i++) a[k * n + i] = a[i * n + k] /= root;
+        for (int i = k + 1; i < n; i++)
+            NAME(subtract)(a + i * n + k + 1, a + k * n + k + 1, a[i * n + k], i - k);
     }
+    for (int i = 0; i < n; i++)
+        for (int j = i + 1; j < n; j++) a[i * n + j] = (VEC){0};
     return bad;
+}
+
+/* Find eigenvalues and vectors of symmetric matrices by Jacobi's rotations, row by row (Golub and
+   Van Loan, Matrix Computations, section 8.5). The diagonal of `a` becomes the values, the columns of `v`
+   the vectors (NULL: none). Returns a bit for each lane that did not converge. */
+static uint64_t NAME(rotate)(VEC* a, VEC* v, int n)
+{
+    REAL bound[LANES];
+    for (int l = 0; l < LANES; l++) bound[l] = 0;
+    for (int e = 0; e < n * n; e++)
+        for (int l = 0; l < LANES; l++) {
+            REAL size = MG_ABS(AT(a[e], l));
+            bound[l] = size > bound[l] ? size : bound[l];
+        }
+    for (int l = 0; l < LANES; l++) bound[l] *= MG_EPSILON / 8;
+    if (v)
+        for (int e = 0; e < n * n; e++) v[e] = (VEC){0} + (REAL)(e % (n + 1) == 0);
+    uint64_t left = 0;
+    for (int sweep = 0; sweep < MG_SWEEPS; sweep++) {
+        left = 0;
+        for (int p = 0; p < n; p++)
+            for (int q = p + 1; q < n; q++) {
+                VEC cosine, sine, tangent, between = a[p * n + q];
+                uint64_t here = 0;
+                for (int l = 0; l < LANES; l++)
+                    here |= (uint64_t)(MG_ABS(AT(between, l)) > bound[l]) << l;
+                if (!here) continue;
+                left |= here;
+                VEC gap = a[q * n + q] - a[p * n + p];
+                for (int l = 0; l < LANES; l++) {
+                    REAL twice = 2 * AT(between, l), slope = 0;
+                    if (here >> l & 1) {
+                        REAL ratio = AT(gap, l) / twice, size = MG_ABS(ratio);
+                        /* past 1e18 the square is not needed, nor in range */
+                        slope = size > (REAL)1e18 ? (REAL)0.5 / size
+                                                  : 1 / (size + MG_SQRT(1 + ratio * ratio));
+                        slope = ratio < 0 ? -slope : slope;
+                    }
+                    REAL cos = 1 / MG_SQRT(1 + slope * slope);
+                    AT(tangent, l) = slope;
+                    AT(cosine, l) = cos;
+                    AT(sine, l) = slope * cos;
+                }
+                a[p * n + p] -= tangent * between;
+                a[q * n + q] += tangent * between;
+                for (int l = 0; l < LANES; l++)
+                    if (here >> l & 1) AT(between, l) = 0;
+                a[p * n + q] = a[q * n + p] = between;
+                for (int k = 0; k < n; k++) {
+                    if (k == p || k == q) continue;
+                    VEC first = a[k * n + p], second = a[k * n + q];
+                    a[k * n + p] = a[p * n + k] = cosine * first - sine * second;
+                    a[k * n + q] = a[q * n + k] = sine * first + cosine * second;
+                }
+                if (v)
+                    for (int k = 0; k < n; k++) {
+                        VEC first = v[k * n + p], second = v[k * n + q];
+                        v[k * n + p] = cosine * first - sine * second;
+                        v[k * n + q] = sine * first + cosine * second;
+                    }
+            }
+        if (!left) break;
+    }
+    return left;
 }
 
 /* ---- What a thread does of a job: the groups of lanes [begin, end). ---- */
@@ -257,6 +324,42 @@ static void NAME(determinants)(const mg_matrices* job, int64_t begin, int64_t en
             }
             job->out[first + l] = job->second ? sign : sign * product;
             if (job->second) ((REAL*)job->second)[first + l] = size;
+        }
+    }
+}
+
+static void NAME(eigen)(const mg_matrices* job, int64_t begin, int64_t end)
+{
+    VEC a[MG_SMALL * MG_SMALL], v[MG_SMALL * MG_SMALL];
+    int n = (int)job->n;
+    REAL* vectors = job->second;
+    for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
+        int lanes = LAST(job, first);
+        uint64_t bad = 0;
+        NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, n * n);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j <= i; j++) {
+                VEC read = job->lower ? a[i * n + j] : a[j * n + i];
+                a[i * n + j] = a[j * n + i] = read;
+                for (int l = 0; l < LANES; l++)
+                    bad |= (uint64_t)!(MG_ABS(AT(read, l)) <= MG_LARGEST) << l;
+            }
+        if (!bad) bad = NAME(rotate)(a, vectors ? v : NULL, n);
+        if (NAME(fails)(job, bad)) return;
+        for (int l = 0; l < lanes; l++) {
+            int order[MG_SMALL];
+            for (int i = 0; i < n; i++) {
+                int at = i;
+                for (; at > 0 && AT(a[order[at - 1] * (n + 1)], l) > AT(a[i * (n + 1)], l); at--)
+                    order[at] = order[at - 1];
+                order[at] = i;
+            }
+            for (int j = 0; j < n; j++) {
+                job->out[(first + l) * n + j] = AT(a[order[j] * (n + 1)], l);
+                if (vectors)
+                    for (int i = 0; i < n; i++)
+                        vectors[((first + l) * n + i) * n + j] = AT(v[i * n + order[j]], l);
+            }
         }
     }
 }

@@ -80,10 +80,10 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
         return function, held, cells.dynamic({1: out.slot, 2: pivots.slot})
     name, kind = _FUNCTIONS[op]
     matrices, *others = step.inputs
-    pivots = others.pop(0) if kind == "factors" else None
+    exchanges = others.pop(0) if kind == "factors" else None
     sides = others[0] if others else None
     second = step.outputs[1] if len(step.outputs) > 1 else None
-    values: list[Value | None] = [matrices, sides, pivots, out, second]
+    values: list[Value | None] = [matrices, sides, exchanges, out, second]
     function, held = matrices_step(
         name,
         [cells.at(value) for value in values],

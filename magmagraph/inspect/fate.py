@@ -134,7 +134,10 @@ def users_of(function: Any) -> dict[Node, list[Node]]:
 
 def locate(function: Any, error: MagmagraphError) -> None:
     """Add to an error that a step raised the user's nodes which that step computes."""
-    users = users_of(function).get(error.node) or function.trace.origins(error.node)
+    node: Node = error.node
+    users = users_of(function).get(node) or function.trace.origins(node)
+    if not users and node.line:  # of the body of a loop or a branch
+        users = [node]
     named = [f"\n  node: {describe(user)}" for user in users]
     error.args = (f"{error}{''.join(dict.fromkeys(named))}", *error.args[1:])
     error.node = None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from ..dtypes import is_float
-from ..errors import FeedError, GraphError, message
+from ..errors import FeedError, GraphError, MagmagraphError, message
 from . import dims
 from .dims import Dim
 from .graph import Graph, Node
@@ -242,5 +242,10 @@ def evaluate(
         elif node.op.kind is Kind.LEAF and "key" in node.attrs:
             raise FeedError(message(f"input '{node.name}' has no value", need="a feed for it"))
         else:
-            values[node] = apply(node, [values[i] for i in node.inputs], sizes, xp)
+            try:
+                values[node] = apply(node, [values[i] for i in node.inputs], sizes, xp)
+            except MagmagraphError as error:
+                if error.node is None:
+                    error.node = node
+                raise
     return values

@@ -18,6 +18,7 @@ from ...autodiff.derivatives import forward, in_forward_mode
 from ...autodiff.transforms.closure import close
 from ...autodiff.transforms.rebuild import rebuild, unobserved
 from ...dtypes import is_inexact
+from ...errors import LinAlgError
 from ...ir.graph import Graph, Node, topological
 from ...ir.interpret import Body
 from ...ir.op import INEXACT, Call, Kind, Op, Parts, Refusal, Scalar
@@ -103,7 +104,12 @@ def _evaluate(
         if flag == "stack" and not bool(along[0][at]):
             continue
         # An ellipsis: rows that are numbers stay arrays, which calls take as they are.
-        found = body.run([*state, *(stack[at, ...] for stack in along), *reads], xp)
+        try:
+            found = body.run([*state, *(stack[at, ...] for stack in along), *reads], xp)
+        except LinAlgError as error:
+            which = f"iteration {step}" if count is None else f"iteration {at} of {count}"
+            error.args = (f"{error}\n  in: {which}", *error.args[1:])
+            raise
         state = found[:carries]
         for place, row in enumerate(found[carries:]):
             if rows[place] is None:

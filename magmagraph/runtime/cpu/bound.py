@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import ctypes
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from .aside import Landing, called, commit_at_once, with_updates_aside
 from .cells import Prepared, StepCells
 from .products.blas import find_blas
 from .results import ResultPool
-from .support import Program, address_of, aligned_empty
+from .support import Program, address_of, aligned_empty, support
 from .threads import get_threads
 
 
@@ -35,6 +36,11 @@ class _Block:
         self.steps: list[tuple[int, list[int]]] = []
         self.dynamic: list[tuple[int, int, int]] = []  # (step, cell, slot)
         self.numbers: list[int] = []  # positions of its steps in the plan
+
+    def may_fail(self) -> bool:
+        """Return whether a step may stop the call before its end."""
+        return not support().failing.isdisjoint(function for function, _ in self.steps)
+
 
 class NumpyBound:
     """A plan bound to sizes."""
@@ -77,7 +83,8 @@ class NumpyBound:
         self.meet: Callable[[], object] | None = None
         self._speaks_from = next((i for i, s in enumerate(before) if says(s)), 0)
         single = [*before, *after]
-        self._whole: Callable[[], int] | None = None
+        self._whole: Callable[[], object] | None = None
+        self.may_fail = any(isinstance(s, _Compiled) and s.program.may_fail for s in single)
         if len(single) == 1 and not self._python and not plan.guard:
             self._whole = single[0].run
         self._shortly = self._short_run() if self.is_program else None
@@ -156,10 +163,11 @@ class NumpyBound:
         # Where nothing can fail, all steps are one call.
         if len(parts[0]) == 1 and len(parts[1]) == 1 and not plan.guard:
             first, second = parts[0][0], parts[1][0]
-            if isinstance(first, _Block) and isinstance(second, _Block):
+            if isinstance(first, _Block) and isinstance(second, _Block) and not first.may_fail():
                 shift = len(first.steps)
                 second.dynamic = [
-                    *first.dynamic, *((s + shift, c, slot) for s, c, slot in second.dynamic)
+                    *first.dynamic,
+                    *((s + shift, c, slot) for s, c, slot in second.dynamic),
                 ]
                 second.steps = [*first.steps, *second.steps]
                 second.numbers = [*first.numbers, *second.numbers]
@@ -181,15 +189,18 @@ class NumpyBound:
                 self._feed_cells[feeds[slot]].append(place)
             else:
                 self._result_cells[results[slot]].append(place)
-        return _Compiled(program, block.numbers)
+        return _Compiled(
+            program, block.numbers, functools.partial(_run_in_python, self._steps, self.plan)
+        )
 
-    def _short_run(self) -> Callable[[Sequence[np.ndarray]], list[Any]]:
+    def _short_run(self) -> Callable[[Sequence[np.ndarray]], list[Any] | None]:
         """Return `run` of a program: addresses into its cells, and the call.
 
-        Half of what a call on a few thousand elements takes is spent here and in its caller.
+        Half of what a call on a few thousand elements takes is spent here and in its caller. It
+        returns None where a step stopped the program.
         """
         (segment,) = (*self._before, *self._after)
-        cells, whole = segment.program.cells, segment.run
+        cells, whole, count = segment.program.cells, segment.program.run, len(segment.program)
         read = [
             (i, tuple(position for _, position in places))
             for i, places in enumerate(self._feed_cells)
@@ -200,7 +211,7 @@ class NumpyBound:
             for pool, places in zip(self._pools, self._result_cells, strict=True)
         ]
 
-        def run(feeds: Sequence[np.ndarray]) -> list[Any]:
+        def run(feeds: Sequence[np.ndarray]) -> list[Any] | None:
             for i, positions in read:
                 address = address_of(feeds[i])
                 for position in positions:
@@ -211,8 +222,7 @@ class NumpyBound:
                 results.append(array)
                 for position in positions:
                     cells[position] = address
-            whole()
-            return results
+            return results if whole() == count else None
 
         return run
 
@@ -268,7 +278,9 @@ class NumpyBound:
     def run(self, feeds: Sequence[np.ndarray], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
         if out is None and self._shortly is not None:
-            return self._shortly(feeds)
+            short = self._shortly(feeds)
+            if short is not None:
+                return short
         for state in self._states:
             if state.newest is not None:
                 if self.meet is not None:
@@ -289,7 +301,7 @@ class NumpyBound:
             results.append(array)
             for cells, position in places:
                 cells[position] = address
-        if self._whole is None:
+        if self._whole is None or self.may_fail:
             self._run_segments(feeds, results)
         elif self._written:
             commit_at_once(called([self._whole]), self._written)
@@ -317,7 +329,7 @@ class NumpyBound:
         return True
 
     def _run_segments(self, feeds: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        if self._python or self.plan.guard:
+        if self._python or self.plan.guard or self.may_fail:
             self._dynamic.update(zip(self._feeds, feeds, strict=True))
             self._dynamic.update(zip(self._results, results, strict=True))
         try:
@@ -381,16 +393,41 @@ class NumpyBound:
 
 
 class _Compiled:
-    """A segment that is one call into C."""
+    """A segment that is one call into C.
 
-    def __init__(self, program: Program, numbers: list[int]) -> None:
+    Parameters
+    ----------
+    program
+        Its steps.
+    numbers
+        Their positions in the plan.
+    instead
+        Runs a step of the plan in Python, where its compiled function stopped the program.
+    """
+
+    def __init__(
+        self, program: Program, numbers: list[int], instead: Callable[[int], None]
+    ) -> None:
         self.program = program
-        self.run = program.run
         self.numbers = numbers
+        self._instead = instead
+        self.run: Callable[[], object] = self._checked if program.may_fail else program.run
+
+    def _checked(self) -> None:
+        ran = self.program.run()
+        while ran < len(self.program):
+            self._instead(self.numbers[ran])
+            ran = self.program.run_from(ran + 1)
 
     def time(self, taken: list[int]) -> None:
         for number, nanoseconds in zip(self.numbers, self.program.run_timed(), strict=True):
             taken[number] = nanoseconds
+
+
+def _run_in_python(steps: ArraySteps, plan: Plan, number: int) -> None:
+    """Run a step by its array expression, which raises what its compiled function cannot say."""
+    step = plan.steps[number]
+    _Interpreted(steps.of(step), step.node, number).run()
 
 
 class _Interpreted:
@@ -405,13 +442,15 @@ class _Interpreted:
         try:
             self._run()
         except MagmagraphError as error:
-            error.node = self.node
+            if error.node is None:  # else a node of the step's body
+                error.node = self.node
             raise
 
     def time(self, taken: list[int]) -> None:
         began = time.perf_counter_ns()
         self.run()
         taken[self.number] = time.perf_counter_ns() - began
+
 
 def _raise_unless_finite(array: np.ndarray, what: str) -> None:
     if array.dtype.kind in "iub":

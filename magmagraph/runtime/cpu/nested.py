@@ -92,6 +92,11 @@ class BodyProgram(Protocol):
         """Whether all its steps are one call into C, with nothing to check or to write after."""
         ...
 
+    @property
+    def may_fail(self) -> bool:
+        """Whether a step may stop the program before its end."""
+        ...
+
     def program_steps(self) -> tuple[int, int]:
         """Return the address of the list of steps, and their number."""
         ...
@@ -133,9 +138,7 @@ def loop_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[in
         keep.append(memory)
         buffers = (ctypes.c_void_p * 2)(*map(address_of, memory))
         held.append(_Carry(results + place, place, buffers, size))
-    rows = [
-        _Rows(place, int(step.outputs[place].type.bytes)) for place in range(carries, results)
-    ]
+    rows = [_Rows(place, int(step.outputs[place].type.bytes)) for place in range(carries, results)]
     if stacks:
         length = int(step.inputs[carries].type.shape[0])
     else:
@@ -144,13 +147,13 @@ def loop_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[in
     nest = _nest(bound, cells, held, rows, keep)
     nest.length, nest.reverse, nest.flag = length, bool(attrs["reverse"]), _FLAGS[attrs["flag"]]
     keep.append(nest)
-    return support().address("mg_loop"), ctypes.addressof(nest)
+    return _function("mg_loop", [bound]), ctypes.addressof(nest)
 
 
 def branch_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[int, int] | None:
     """Return the function and the first cell of a branch; the others are results and operands."""
     results = len(step.outputs)
-    nests = []
+    nests, programs = [], []
     for body in step.node.attrs["bodies"]:
         bound = _program(body, sizes)
         if bound is None:
@@ -164,13 +167,20 @@ def branch_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[
             for address in addresses
         ]
         nests.append(_nest(bound, cells, [], [], keep))
+        programs.append(bound)
     table = (_Nest * len(nests))(*nests)
     dtype = step.inputs[0].type.dtype
     choice = _Choice(
         ctypes.addressof(table), len(nests), results, dtype.itemsize, dtype.kind == "u"
     )
     keep += [table, choice]
-    return support().address("mg_branch"), ctypes.addressof(choice)
+    return _function("mg_branch", programs), ctypes.addressof(choice)
+
+
+def _function(name: str, bodies: Sequence[BodyProgram]) -> int:
+    """Return the address of what runs bodies; one that may fail has a name of its own."""
+    failing = any(bound.may_fail for bound in bodies)
+    return support().address(f"{name}_may_fail" if failing else name)
 
 
 def _program(body: Graph, sizes: Mapping[str, int]) -> BodyProgram | None:
@@ -194,9 +204,7 @@ def _nest(
     arrays = [(kind * max(1, len(members)))(*members) for kind, members in tables]
     keep += [bound, *arrays]
     at = [ctypes.addressof(array) for array in arrays]
-    return _Nest(
-        steps, count, at[0], len(cells), at[1], len(carries), at[2], len(rows), 1, 0, 0
-    )
+    return _Nest(steps, count, at[0], len(cells), at[1], len(carries), at[2], len(rows), 1, 0, 0)
 
 
 def _row_bytes(type_: Type) -> int:

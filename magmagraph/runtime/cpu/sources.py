@@ -19,13 +19,16 @@ from .products.tiles import tile_source
 __all__ = [
     "BLAS_LEVEL",
     "CONVOLUTION_LEVEL",
+    "LINALG_LEVEL",
     "PRODUCT_LEVEL",
+    "SMALL_ORDER",
     "SUPPORT_HEADER",
     "SUPPORT_LEVEL",
     "Fixed",
     "blas_source",
     "convolution_source",
     "fixed_sources",
+    "linalg_source",
     "pooling_source",
     "support_source",
     "tiled_source",
@@ -35,6 +38,8 @@ SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call may wait for
 BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call may wait for the library
 PRODUCT_LEVEL = "1"
 CONVOLUTION_LEVEL = "2"
+LINALG_LEVEL = "3"
+SMALL_ORDER = 32  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
 #include <stdint.h>
@@ -147,6 +152,19 @@ def pooling_source(real: str, name: str) -> str:
     return f"#define REAL {real}\n#define WANTS_{name}\n{_text('convolution/pooling')}"
 
 
+def linalg_source(real: str) -> str:
+    """Return the C source of the linear algebra of small matrices of float or double."""
+    parts = [f"#define REAL {real}", f"enum {{ MG_SMALL = {SMALL_ORDER} }};"]
+    parts.append(_text("linalg/linalg"))
+    for name, vector, lanes in (("many", "mg_wide", "MG_WIDE"), ("one", "REAL", "1")):
+        macros = {"NAME(f)": f"f##_{name}", "VEC": vector, "LANES": lanes}
+        parts += [f"#define {macro} {text}" for macro, text in macros.items()]
+        parts.append(_text("linalg/small"))
+        parts += [f"#undef {macro.partition('(')[0]}" for macro in macros]
+    parts.append(_text("linalg/steps"))
+    return "\n".join(parts)
+
+
 _BYTES = {"float": 4, "double": 8}
 
 
@@ -165,6 +183,8 @@ def fixed_sources() -> Iterator[Fixed]:
         products = (("blas", blas_source, BLAS_LEVEL), ("tiles", tiled_source, PRODUCT_LEVEL))
         for name, source, level in products:
             yield Fixed(f"{name}-{digits}", SUPPORT_HEADER + source(real), level)
+        text = SUPPORT_HEADER + linalg_source(real)
+        yield Fixed(f"linalg-{digits}", text, LINALG_LEVEL)
     for algorithm in (*TILES, "direct", "im2col"):
         text = SUPPORT_HEADER + convolution_source("float", algorithm)
         yield Fixed(f"{algorithm}-float32", text, CONVOLUTION_LEVEL)

@@ -512,6 +512,15 @@ void mg_blas_jobs(int sync, void (*job)(int, void*, int), int count, size_t size
 
 /* ---- The list of steps ------------------------------------------------------------------- */
 
+/* Called by a step that cannot give its result: no step runs after it, nor after the loop that it
+   is in. The caller learns the step's number from what the run returns. */
+void mg_fail(void)
+{
+    if (ending) return;
+    ending = 1;
+    atomic_fetch_add(&endings, 1);
+}
+
 int64_t mg_run(const mg_step* steps, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -704,6 +713,10 @@ void mg_branch(void** cells)
     set_cells(nest, arguments, 0, 0);
     mg_run(nest->steps, nest->count);
 }
+
+/* Of bodies with a step that may call mg_fail. The names tell Python to look how far a run came. */
+void mg_loop_may_fail(void** cells) { mg_loop(cells); }
+void mg_branch_may_fail(void** cells) { mg_branch(cells); }
 
 /* ---- Copies ------------------------------------------------------------------------------ */
 

@@ -55,6 +55,8 @@ class Support:
         The library itself.
     nesting
         The addresses of the functions that may run loops.
+    failing
+        The addresses of the functions that may stop their program by `mg_fail`.
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,8 @@ class Support:
             ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
         )
         self.run_timed_listening: Any = kind(("mg_run_timed_listening", library))
-        self.nesting = {self.address("mg_loop"), self.address("mg_branch")}
+        self.failing = {self.address("mg_loop_may_fail"), self.address("mg_branch_may_fail")}
+        self.nesting = {self.address("mg_loop"), self.address("mg_branch")} | self.failing
         self.table = ctypes.addressof(ctypes.c_char.in_dll(library, "mg_table"))
         resize = library.mg_set_threads
         resize.argtypes = [ctypes.c_int64, ctypes.c_int64]
@@ -239,8 +242,11 @@ class Program:
     Attributes
     ----------
     run : callable
-        Runs all steps, without Python's lock, and returns their number. Where a handler of a
-        signal raises during a loop, that is raised, and the steps behind the loop do not run.
+        Runs all steps, without Python's lock, and returns how many ran: fewer than all where a step
+        stopped the program. Where a handler of a signal raises during a loop, that is raised, and
+        no step after the loop runs.
+    may_fail : bool
+        Whether a step may stop the program by `mg_fail`.
     cells : ctypes array of int64
         All cells of all steps; ``program.cells[program.slot(step, index)] = address`` changes one.
     address : int
@@ -278,20 +284,32 @@ class Program:
         )
         self._count = len(listed)
         self.address = ctypes.addressof(self._steps)
-        nested = any(function in loaded.nesting for function, _ in listed)
-        self._run_timed = loaded.run_timed_listening if nested else loaded.run_timed
+        functions = {function for function, _ in listed}
+        self.may_fail = not functions.isdisjoint(loaded.failing)
+        listening = self.may_fail or not functions.isdisjoint(loaded.nesting)
+        self._run_timed = loaded.run_timed_listening if listening else loaded.run_timed
         # `run` may outlive the program: it holds all that it needs.
         start = _Pointer(ctypes.addressof(self._steps))
         start.held = (self._steps, self.cells, keep)
         if commit is None:
-            run = loaded.run_listening if nested else loaded.run
-            self.run = functools.partial(run, start, self._count)
+            self._run = loaded.run_listening if listening else loaded.run
+            self.run = functools.partial(self._run, start, self._count)
         else:
-            run = loaded.run_commit_listening if nested else loaded.run_commit
-            self.run = functools.partial(run, start, self._count, commit)
+            self._run = loaded.run_commit_listening if listening else loaded.run_commit
+            self.run = functools.partial(self._run, start, self._count, commit)
+        self._commit = commit
 
     def __len__(self) -> int:
         return self._count
+
+    def run_from(self, first: int) -> int:
+        """Run the steps from one on, and return how many of all have run then."""
+        start = self.address + ctypes.sizeof(_Step) * first
+        if self._commit is None:
+            ran = self._run(start, self._count - first)
+        else:
+            ran = self._run(start, self._count - first, max(0, self._commit - first))
+        return first + int(ran)
 
     def slot(self, step: int, index: int) -> int:
         """Return the position in `cells` of a step's argument.

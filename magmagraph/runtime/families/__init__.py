@@ -14,6 +14,7 @@ from .gemm import GEMM_FAMILY
 from .gemv import GEMV_FAMILY
 from .indexed import INDEXED
 from .join import JOIN
+from .linalg import LINALG
 from .nested import BRANCH_FAMILY, LOOP_FAMILY
 from .pooling import POOLING
 from .scatter import SCATTER
@@ -30,6 +31,7 @@ FAMILIES = (
     ATTENTION,
     INDEXED,
     SCATTER,
+    LINALG,
     JOIN,
     LOOP_FAMILY,
     BRANCH_FAMILY,

@@ -304,7 +304,8 @@ class Interpreted:
         try:
             self._run()
         except MagmagraphError as error:
-            error.node = self.node
+            if error.node is None:  # else a node of the step's body
+                error.node = self.node
             raise
 
     def time(self, taken: list[int]) -> None:

@@ -1,0 +1,1 @@
+"""Small linear algebra in C: factorizations, solutions and determinants of batches of matrices."""

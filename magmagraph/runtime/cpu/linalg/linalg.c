@@ -1,0 +1,41 @@
+/* Factorizations, solutions and determinants of batches of small matrices, as steps of a program.
+   sources.py defines REAL and MG_SMALL, the largest order, and puts the header of all kernels before and small.c behind. Matrices
+   are row-major. A step whose matrix is singular, or not positive definite, stops the program by
+   the function that its first argument is; Python then runs the step's array expression, which says
+   what is wrong. */
+
+#include <float.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { MG_BY_MATRIX, MG_BY_FACTORS, MG_BY_TRIANGLE };
+
+enum { MG_SWEEPS = 30 }; /* of rotations; ten are many */
+#define MG_EPSILON (sizeof(REAL) == 4 ? (REAL)FLT_EPSILON : (REAL)DBL_EPSILON)
+/* A fourth of the largest number: rotations add up two or three. */
+#define MG_LARGEST (sizeof(REAL) == 4 ? (REAL)(FLT_MAX / 4) : (REAL)(DBL_MAX / 4))
+#define MG_ABS(x) (sizeof(REAL) == 4 ? (REAL)fabsf((float)(x)) : (REAL)fabs((double)(x)))
+#define MG_SQRT(x) (sizeof(REAL) == 4 ? (REAL)sqrtf((float)(x)) : (REAL)sqrt((double)(x)))
+#define MG_LOG(x) (sizeof(REAL) == 4 ? (REAL)logf((float)(x)) : (REAL)log((double)(x)))
+
+typedef struct {
+    _Atomic int failed;
+} mg_state;
+
+/* What a step computes; linalg.py fills in a list of cells of the same order. */
+typedef struct {
+    mg_state* state;
+    const REAL *a, *b;
+    const int32_t* pivots;
+    REAL* out;
+    void* second;
+    int64_t count, n, columns;
+    int64_t kind, lower, transposed, unit;
+    /* Where the matrix of each member of the batch starts, in elements: a stride, or a table. */
+    int64_t a_stride, b_stride, pivot_stride;
+    const int64_t *a_offsets, *b_offsets, *pivot_offsets;
+} mg_matrices;
+
+enum { MG_WIDE = MG_LANE_BYTES / sizeof(REAL) };
+typedef REAL mg_wide __attribute__((vector_size(MG_LANE_BYTES)));

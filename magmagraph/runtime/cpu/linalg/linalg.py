@@ -1,0 +1,163 @@
+"""Steps of linear algebra: the C function that computes one, and its cells.
+
+A batch is computed in vectors of matrices (`small.c`): element e of as many matrices as a vector
+has lanes lies in one vector. So matrices of order 4 take no longer than their arithmetic. A step
+that meets a singular or indefinite matrix stops its program; the step's array expression then runs,
+and raises the error that names the matrix.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....ir.fallback import Refused
+from ....ir.plan import Value
+from ....ir.types import Extent
+from ..memory import address_of
+from ..sources import LINALG_LEVEL, SMALL_ORDER, linalg_source
+from ..support import function_address, load_kernels_together, support
+
+__all__ = ["largest_order", "matrices_step", "permutation_step"]
+
+Call = tuple[int, list[int]]
+
+# How `systems` gets its factors, as linalg.c numbers them.
+EIGEN_ORDER = 16  # above, LAPACK's method takes less time than rotations
+_REALS = {"float32": "float", "float64": "double"}
+KINDS = {"matrix": 0, "factors": 1, "triangle": 2}
+
+
+@functools.lru_cache(maxsize=2)
+def _library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+    (library,) = load_kernels_together([linalg_source(_REALS[dtype.name])], [LINALG_LEVEL])
+    return library
+
+
+@functools.cache
+def _function(dtype: np.dtype[Any], name: str) -> int:
+    address = function_address(_library(dtype), f"mg_{name}")
+    support().failing.add(address)
+    return address
+
+
+def largest_order(name: str) -> int:
+    """Return the largest order of matrices that a function takes."""
+    return EIGEN_ORDER if name == "eigen" else SMALL_ORDER
+
+
+def batch_starts(batch: Sequence[Extent], whole: Sequence[Extent], elements: int) -> Any:
+    """Return where the members of a broadcast batch start: a stride, or a table of offsets.
+
+    Parameters
+    ----------
+    batch
+        The batch extents of an operand.
+    whole
+        Those of the result.
+    elements
+        Of one member.
+    """
+    extents = tuple(map(int, batch))
+    full = tuple(map(int, whole))
+    count = math.prod(extents)
+    if count == math.prod(full):
+        return elements
+    if count == 1:
+        return 0
+    numbers = np.arange(count, dtype=np.int64).reshape(extents) * elements
+    return np.ascontiguousarray(np.broadcast_to(numbers, full)).reshape(-1)
+
+
+def matrices_step(
+    name: str,
+    addresses: Sequence[int],
+    types: Sequence[Value | None],
+    keep: list[Any],
+    *,
+    kind: str = "matrix",
+    lower: bool = False,
+    transposed: bool = False,
+    unit: bool = False,
+) -> Call:
+    """Return the function and the cells of a step over batches of square matrices.
+
+    Parameters
+    ----------
+    name
+        Of the function: "lu", "systems", "cholesky", "eigen" or "determinants".
+    addresses, types
+        Of the matrices, the right-hand sides, the row exchanges, the result, the second result;
+        0 and None where there is none.
+    keep
+        Takes what the cells point at.
+    kind
+        What the matrices are: "matrix", "factors" or "triangle".
+    lower, transposed, unit
+        Of a triangle; `transposed` of factors, too.
+
+    Raises
+    ------
+    Refused
+        The matrices are of a larger order than `SMALL_ORDER`.
+    """
+    matrices, sides, pivots, out, _ = types
+    assert matrices is not None
+    assert out is not None
+    order = int(matrices.type.shape[-1])
+    most = largest_order(name)
+    if order > most:
+        raise Refused(
+            f"matrices of order {order}; the kernels take {most} at most", expected=True
+        )
+    one_for_each = name in ("determinants", "eigen")
+    whole = matrices.type.shape[:-2] if one_for_each else out.type.shape[:-2]
+    columns = int(out.type.shape[-1]) if name == "systems" else 0
+    strides, tables = [], []
+    for value, elements in (
+        (matrices, order * order),
+        (sides, order * columns),
+        (pivots, order),
+    ):
+        if value is None:
+            starts: Any = 0
+        else:
+            axes = 1 if value is pivots else 2
+            starts = batch_starts(value.type.shape[:-axes], whole, elements)
+        if isinstance(starts, int):
+            strides.append(starts)
+            tables.append(0)
+        else:
+            keep.append(starts)
+            strides.append(0)
+            tables.append(address_of(starts))
+    count = math.prod(map(int, whole))
+    cells = [
+        support().address("mg_fail"),
+        *addresses,
+        count,
+        order,
+        columns,
+        KINDS[kind],
+        int(lower),
+        int(transposed),
+        int(unit),
+        *strides,
+        *tables,
+    ]
+    return _function(matrices.type.dtype, name), cells
+
+
+def permutation_step(out: Value, pivots: Value, at_out: int, at_pivots: int) -> Call:
+    """Return the function and the cells that turn row exchanges into an order of rows."""
+    count, rows = int(pivots.type.shape[-1]), int(out.type.shape[-1])
+    if count > rows:
+        raise Refused("there are more exchanges than rows", expected=True)
+    batch = math.prod(map(int, pivots.type.shape[:-1]))
+    cells = [support().address("mg_fail"), at_out, at_pivots, batch, count, rows]
+    return _function(np.dtype(np.float32), "permutation"), cells

@@ -1,0 +1,368 @@
+/* Factorizations and solutions of small matrices, LANES of a batch at once: element e of all of
+   them is one VEC. linalg.py puts this text twice behind linalg.c, for a vector of matrices and for
+   a single one. NAME(f) is the function's name for these lanes.
+
+   A pivot of zero counts as one, so that its lane stays finite; the lane's bit in the result says
+   that it was zero. Rows are exchanged as LAPACK does it (partial pivoting). */
+
+#define AT(x, l) (((REAL*)&(x))[l])
+#define LAST(job, first) ((job)->count - (first) < LANES ? (int)((job)->count - (first)) : LANES)
+
+/* Read one matrix of each lane; lanes past the end read the last one again. */
+static void NAME(load)(VEC* to, const REAL* from, const int64_t* offsets, int64_t stride,
+                       int64_t first, int lanes, int64_t elements)
+{
+    for (int l = 0; l < LANES; l++) {
+        int64_t i = first + (l < lanes ? l : lanes - 1);
+        const REAL* source = from + (offsets ? offsets[i] : i * stride);
+        for (int64_t e = 0; e < elements; e++) AT(to[e], l) = source[e];
+    }
+}
+
+/* Write `columns` of the `n` rows of each lane, from column `at` of `width` on. */
+static void NAME(store)(REAL* to, const VEC* from, int64_t first, int lanes, int64_t n,
+                        int64_t columns, int64_t width, int64_t at)
+{
+    for (int l = 0; l < lanes; l++) {
+        REAL* target = to + (first + l) * n * width + at;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < columns; j++)
+                target[i * width + j] = AT(from[i * columns + j], l);
+    }
+}
+
+/* to -= factor * from; two rows, which are not the same. */
+static inline void NAME(subtract)(VEC* restrict to, const VEC* restrict from, VEC factor, int count)
+{
+    for (int j = 0; j < count; j++) to[j] -= factor * from[j];
+}
+
+/* Factor P A = L U in place. Returns a bit for each lane with a pivot of zero. */
+static uint64_t NAME(factor)(VEC* a, int32_t (*pivots)[LANES], int n)
+{
+    uint64_t zeros = 0;
+    for (int k = 0; k < n; k++) {
+        REAL largest[LANES];
+        for (int l = 0; l < LANES; l++) {
+            largest[l] = MG_ABS(AT(a[k * n + k], l));
+            pivots[k][l] = k;
+        }
+        for (int i = k + 1; i < n; i++)
+            for (int l = 0; l < LANES; l++) {
+                REAL size = MG_ABS(AT(a[i * n + k], l));
+                int larger = size > largest[l];
+                largest[l] = larger ? size : largest[l];
+                pivots[k][l] = larger ? i : pivots[k][l];
+            }
+        for (int l = 0; l < LANES; l++)
+            if (pivots[k][l] != k)
+                for (int j = 0; j < n; j++) {
+                    REAL held = AT(a[k * n + j], l);
+                    AT(a[k * n + j], l) = AT(a[pivots[k][l] * n + j], l);
+                    AT(a[pivots[k][l] * n + j], l) = held;
+                }
+        VEC pivot = a[k * n + k];
+        for (int l = 0; l < LANES; l++)
+            if (AT(pivot, l) == 0) {
+                zeros |= (uint64_t)1 << l;
+                AT(pivot, l) = 1;
+            }
+        for (int i = k + 1; i < n; i++) {
+            VEC factor = a[i * n + k] / pivot;
+            a[i * n + k] = factor;
+            NAME(subtract)(a + i * n + k + 1, a + k * n + k + 1, factor, n - k - 1);
+        }
+    }
+    return zeros;
+}
+
+static void NAME(exchange)(VEC* b, int32_t (*pivots)[LANES], int n, int columns, int backwards)
+{
+    for (int step = 0; step < n; step++) {
+        int k = backwards ? n - 1 - step : step;
+        for (int l = 0; l < LANES; l++) {
+            int other = pivots[k][l];
+            if (other != k)
+                for (int j = 0; j < columns; j++) {
+                    REAL held = AT(b[k * columns + j], l);
+                    AT(b[k * columns + j], l) = AT(b[other * columns + j], l);
+                    AT(b[other * columns + j], l) = held;
+                }
+        }
+    }
+}
+
+/* Solve T x = b in place, T a triangle of `a` or its transpose. Returns the zeros as `factor`. */
+static uint64_t NAME(substitute)(const VEC* a, VEC* b, int n, int columns, int lower, int transposed,
+                                 int unit)
+{
+    uint64_t zeros = 0;
+    int forward = lower != transposed;
+    for (int step = 0; step < n; step++) {
+        int i = forward ? step : n - 1 - step;
+        if (!unit) {
+            VEC pivot = a[i * n + i];
+            for (int l = 0; l < LANES; l++)
+                if (AT(pivot, l) == 0) {
+                    zeros |= (uint64_t)1 << l;
+                    AT(pivot, l) = 1;
+                }
+            for (int j = 0; j < columns; j++) b[i * columns + j] /= pivot;
+        }
+        int begin = forward ? i + 1 : 0, end = forward ? n : i;
+        for (int r = begin; r < end; r++) {
+            VEC factor = transposed ? a[i * n + r] : a[r * n + i];
+            NAME(subtract)(b + r * columns, b + i * columns, factor, columns);
+        }
+    }
+    return zeros;
+}
+
+/* Factor A = L L^T from the lower triangle; the other one becomes zero. Returns a bit for each lane
+   that is not positive definite. */
+static uint64_t NAME(cholesky)(VEC* a, int n)
+{
+    uint64_t bad = 0;
+    for (int k = 0; k < n; k++) {
+        VEC root = a[k * n + k];
+        for (int l = 0; l < LANES; l++) {
+            REAL value = AT(root, l);
+            if (!(value > 0)) {
+                bad |= (uint64_t)1 << l;
+                value = 1;
+            }
+            AT(root, l) = MG_SQRT(value);
+        }
+        a[k * n + k] = root;
+        for (int i = k + 1; i < n; i++) a[k * n + i] = a[i * n + k] /= root;
+        for (int i = k + 1; i < n; i++)
+            NAME(subtract)(a + i * n + k + 1, a + k * n + k + 1, a[i * n + k], i - k);
+    }
+    for (int i = 0; i < n; i++)
+        for (int j = i + 1; j < n; j++) a[i * n + j] = (VEC){0};
+    return bad;
+}
+
+/* Find eigenvalues and vectors of symmetric matrices by Jacobi's rotations, row by row (Golub and
+   Van Loan, Matrix Computations, section 8.5). The diagonal of `a` becomes the values, the columns of `v`
+   the vectors (NULL: none). Returns a bit for each lane that did not converge. */
+static uint64_t NAME(rotate)(VEC* a, VEC* v, int n)
+{
+    REAL bound[LANES];
+    for (int l = 0; l < LANES; l++) bound[l] = 0;
+    for (int e = 0; e < n * n; e++)
+        for (int l = 0; l < LANES; l++) {
+            REAL size = MG_ABS(AT(a[e], l));
+            bound[l] = size > bound[l] ? size : bound[l];
+        }
+    for (int l = 0; l < LANES; l++) bound[l] *= MG_EPSILON / 8;
+    if (v)
+        for (int e = 0; e < n * n; e++) v[e] = (VEC){0} + (REAL)(e % (n + 1) == 0);
+    uint64_t left = 0;
+    for (int sweep = 0; sweep < MG_SWEEPS; sweep++) {
+        left = 0;
+        for (int p = 0; p < n; p++)
+            for (int q = p + 1; q < n; q++) {
+                VEC cosine, sine, tangent, between = a[p * n + q];
+                uint64_t here = 0;
+                for (int l = 0; l < LANES; l++)
+                    here |= (uint64_t)(MG_ABS(AT(between, l)) > bound[l]) << l;
+                if (!here) continue;
+                left |= here;
+                VEC gap = a[q * n + q] - a[p * n + p];
+                for (int l = 0; l < LANES; l++) {
+                    REAL twice = 2 * AT(between, l), slope = 0;
+                    if (here >> l & 1) {
+                        REAL ratio = AT(gap, l) / twice, size = MG_ABS(ratio);
+                        /* past 1e18 the square is not needed, nor in range */
+                        slope = size > (REAL)1e18 ? (REAL)0.5 / size
+                                                  : 1 / (size + MG_SQRT(1 + ratio * ratio));
+                        slope = ratio < 0 ? -slope : slope;
+                    }
+                    REAL cos = 1 / MG_SQRT(1 + slope * slope);
+                    AT(tangent, l) = slope;
+                    AT(cosine, l) = cos;
+                    AT(sine, l) = slope * cos;
+                }
+                a[p * n + p] -= tangent * between;
+                a[q * n + q] += tangent * between;
+                for (int l = 0; l < LANES; l++)
+                    if (here >> l & 1) AT(between, l) = 0;
+                a[p * n + q] = a[q * n + p] = between;
+                for (int k = 0; k < n; k++) {
+                    if (k == p || k == q) continue;
+                    VEC first = a[k * n + p], second = a[k * n + q];
+                    a[k * n + p] = a[p * n + k] = cosine * first - sine * second;
+                    a[k * n + q] = a[q * n + k] = sine * first + cosine * second;
+                }
+                if (v)
+                    for (int k = 0; k < n; k++) {
+                        VEC first = v[k * n + p], second = v[k * n + q];
+                        v[k * n + p] = cosine * first - sine * second;
+                        v[k * n + q] = sine * first + cosine * second;
+                    }
+            }
+        if (!left) break;
+    }
+    return left;
+}
+
+/* ---- What a thread does of a job: the groups of lanes [begin, end). ---- */
+
+static void NAME(load_pivots)(int32_t (*to)[LANES], const mg_matrices* job, int64_t first, int lanes)
+{
+    for (int l = 0; l < LANES; l++) {
+        int64_t i = first + (l < lanes ? l : lanes - 1);
+        const int32_t* from =
+            job->pivots + (job->pivot_offsets ? job->pivot_offsets[i] : i * job->pivot_stride);
+        for (int64_t k = 0; k < job->n; k++) {
+            to[k][l] = (uint32_t)from[k] < (uint32_t)job->n ? from[k] : 0;
+            if ((uint32_t)from[k] >= (uint32_t)job->n) atomic_store(&job->state->failed, 1);
+        }
+    }
+}
+
+static int NAME(fails)(const mg_matrices* job, uint64_t zeros)
+{
+    if (zeros) atomic_store_explicit(&job->state->failed, 1, memory_order_relaxed);
+    return zeros != 0;
+}
+
+static void NAME(lu)(const mg_matrices* job, int64_t begin, int64_t end)
+{
+    VEC a[MG_SMALL * MG_SMALL];
+    int32_t pivots[MG_SMALL][LANES];
+    int n = (int)job->n;
+    for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
+        int lanes = LAST(job, first);
+        NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, n * n);
+        NAME(factor)(a, pivots, n);
+        NAME(store)(job->out, a, first, lanes, n, n, n, 0);
+        for (int l = 0; l < lanes; l++)
+            for (int k = 0; k < n; k++)
+                ((int32_t*)job->second)[(first + l) * n + k] = pivots[k][l];
+    }
+}
+
+static void NAME(systems)(const mg_matrices* job, int64_t begin, int64_t end)
+{
+    VEC a[MG_SMALL * MG_SMALL], b[MG_SMALL * MG_SMALL];
+    int32_t pivots[MG_SMALL][LANES];
+    int n = (int)job->n;
+    for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
+        int lanes = LAST(job, first);
+        uint64_t zeros = 0;
+        NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, n * n);
+        if (job->kind == MG_BY_FACTORS) NAME(load_pivots)(pivots, job, first, lanes);
+        else if (job->kind == MG_BY_MATRIX) zeros = NAME(factor)(a, pivots, n);
+        for (int64_t at = 0; at < job->columns; at += MG_SMALL) {
+            int columns = (int)(job->columns - at < MG_SMALL ? job->columns - at : MG_SMALL);
+            if (!job->b) { /* the identity: its solution is the inverse */
+                for (int e = 0; e < n * columns; e++) b[e] = (VEC){0};
+                for (int j = 0; j < columns; j++)
+                    for (int l = 0; l < LANES; l++) AT(b[(at + j) * columns + j], l) = 1;
+            }
+            else
+                for (int l = 0; l < LANES; l++) {
+                    int64_t i = first + (l < lanes ? l : lanes - 1);
+                    const REAL* from =
+                        job->b + (job->b_offsets ? job->b_offsets[i] : i * job->b_stride) + at;
+                    for (int r = 0; r < n; r++)
+                        for (int j = 0; j < columns; j++)
+                            AT(b[r * columns + j], l) = from[r * job->columns + j];
+                }
+            if (job->kind == MG_BY_TRIANGLE)
+                zeros |= NAME(substitute)(a, b, n, columns, job->lower, job->transposed, job->unit);
+            else if (job->transposed) {
+                zeros |= NAME(substitute)(a, b, n, columns, 0, 1, 0);
+                NAME(substitute)(a, b, n, columns, 1, 1, 1);
+                NAME(exchange)(b, pivots, n, columns, 1);
+            }
+            else {
+                NAME(exchange)(b, pivots, n, columns, 0);
+                NAME(substitute)(a, b, n, columns, 1, 0, 1);
+                zeros |= NAME(substitute)(a, b, n, columns, 0, 0, 0);
+            }
+            NAME(store)(job->out, b, first, lanes, n, columns, job->columns, at);
+        }
+        if (NAME(fails)(job, zeros)) return;
+    }
+}
+
+static void NAME(choleskys)(const mg_matrices* job, int64_t begin, int64_t end)
+{
+    VEC a[MG_SMALL * MG_SMALL];
+    int n = (int)job->n;
+    for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
+        int lanes = LAST(job, first);
+        NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, n * n);
+        if (NAME(fails)(job, NAME(cholesky)(a, n))) return;
+        NAME(store)(job->out, a, first, lanes, n, n, n, 0);
+    }
+}
+
+static void NAME(determinants)(const mg_matrices* job, int64_t begin, int64_t end)
+{
+    VEC a[MG_SMALL * MG_SMALL];
+    int32_t pivots[MG_SMALL][LANES];
+    int n = (int)job->n;
+    for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
+        int lanes = LAST(job, first);
+        NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, n * n);
+        if (job->kind == MG_BY_FACTORS) NAME(load_pivots)(pivots, job, first, lanes);
+        else NAME(factor)(a, pivots, n);
+        for (int l = 0; l < lanes; l++) {
+            REAL sign = 1, size = 0, product = 1;
+            for (int k = 0; k < n; k++) {
+                REAL value = AT(a[k * n + k], l);
+                if (pivots[k][l] != k) sign = -sign;
+                if (job->second) {
+                    sign *= value > 0 ? 1 : value < 0 ? -1 : value; /* zero, or NaN */
+                    size += MG_LOG(MG_ABS(value));
+                }
+                else product *= value;
+            }
+            job->out[first + l] = job->second ? sign : sign * product;
+            if (job->second) ((REAL*)job->second)[first + l] = size;
+        }
+    }
+}
+
+static void NAME(eigen)(const mg_matrices* job, int64_t begin, int64_t end)
+{
+    VEC a[MG_SMALL * MG_SMALL], v[MG_SMALL * MG_SMALL];
+    int n = (int)job->n;
+    REAL* vectors = job->second;
+    for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
+        int lanes = LAST(job, first);
+        uint64_t bad = 0;
+        NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, n * n);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j <= i; j++) {
+                VEC read = job->lower ? a[i * n + j] : a[j * n + i];
+                a[i * n + j] = a[j * n + i] = read;
+                for (int l = 0; l < LANES; l++)
+                    bad |= (uint64_t)!(MG_ABS(AT(read, l)) <= MG_LARGEST) << l;
+            }
+        if (!bad) bad = NAME(rotate)(a, vectors ? v : NULL, n);
+        if (NAME(fails)(job, bad)) return;
+        for (int l = 0; l < lanes; l++) {
+            int order[MG_SMALL];
+            for (int i = 0; i < n; i++) {
+                int at = i;
+                for (; at > 0 && AT(a[order[at - 1] * (n + 1)], l) > AT(a[i * (n + 1)], l); at--)
+                    order[at] = order[at - 1];
+                order[at] = i;
+            }
+            for (int j = 0; j < n; j++) {
+                job->out[(first + l) * n + j] = AT(a[order[j] * (n + 1)], l);
+                if (vectors)
+                    for (int i = 0; i < n; i++)
+                        vectors[((first + l) * n + i) * n + j] = AT(v[i * n + order[j]], l);
+            }
+        }
+    }
+}
+
+#undef AT
+#undef LAST

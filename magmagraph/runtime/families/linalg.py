@@ -1,0 +1,101 @@
+"""Factorizations, solutions and determinants of small matrices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ir.graph import Node
+from ...ir.op import Op
+from ...ir.plan import KernelFamily, Step, Value
+from ...ir.types import Type
+from ...ops.linalg.determinant import DET, SLOGDET
+from ...ops.linalg.factor import CHOLESKY, LU, PERMUTATION
+from ...ops.linalg.lowered import FACTORED_DET, FACTORED_INV, FACTORED_SLOGDET, FACTORED_SOLVE
+from ...ops.linalg.solve import INV, SOLVE
+from ...ops.linalg.spectral import EIGH, EIGVALSH
+from ...ops.linalg.triangular import TRIANGULAR_SOLVE
+from .dtypes import BLAS
+
+if TYPE_CHECKING:
+    from ..cpu.cells import Cells, StepCells
+
+_INT32 = np.dtype(np.int32)
+
+# The C function of each operation, and what it takes for its matrices.
+_FUNCTIONS: dict[Op, tuple[str, str]] = {
+    LU: ("lu", "matrix"),
+    SOLVE: ("systems", "matrix"),
+    INV: ("systems", "matrix"),
+    FACTORED_SOLVE: ("systems", "factors"),
+    FACTORED_INV: ("systems", "factors"),
+    TRIANGULAR_SOLVE: ("systems", "triangle"),
+    CHOLESKY: ("cholesky", "matrix"),
+    EIGH: ("eigen", "matrix"),
+    EIGVALSH: ("eigen", "matrix"),
+    DET: ("determinants", "matrix"),
+    SLOGDET: ("determinants", "matrix"),
+    FACTORED_DET: ("determinants", "factors"),
+    FACTORED_SLOGDET: ("determinants", "factors"),
+}
+
+
+def _takes(node: Node) -> bool:
+    return node.op in _FUNCTIONS or node.op is PERMUTATION
+
+
+def _refusal(node: Node, device: str) -> str | None:
+    from ..cpu.linalg.linalg import largest_order
+
+    if device != "cpu":
+        return "the GPU has no kernel for matrices; cuSOLVER is called through CuPy"
+    operand = node.inputs[0].type
+    assert isinstance(operand, Type)
+    if node.op is PERMUTATION:
+        return None if operand.dtype == _INT32 else "row exchanges are int32"
+    if operand.dtype not in BLAS:
+        return f"kernels compute in float32 and float64, not {operand.dtype.name}"
+    if node.op is LU and operand.shape[-1] != operand.shape[-2]:
+        return "kernels factor square matrices"
+    if node.attrs.get("subset") is not None:
+        return "kernels find all eigenvalues"
+    name, kind = _FUNCTIONS[node.op]
+    if kind == "factors" and node.inputs[1].dtype != _INT32:
+        return "row exchanges are int32"
+    order, most = operand.shape[-1], largest_order(name)
+    if isinstance(order, int) and order > most:
+        return f"matrices of order {order}; the kernels take {most} at most"
+    return None
+
+
+def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+    from ..cpu.linalg.linalg import matrices_step, permutation_step
+
+    op, attrs = step.node.op, step.node.attrs
+    out = step.outputs[0]
+    if op is PERMUTATION:
+        (pivots,) = step.inputs
+        function, held = permutation_step(out, pivots, cells.at(out), cells.at(pivots))
+        return function, held, cells.dynamic({1: out.slot, 2: pivots.slot})
+    name, kind = _FUNCTIONS[op]
+    matrices, *others = step.inputs
+    exchanges = others.pop(0) if kind == "factors" else None
+    sides = others[0] if others else None
+    second = step.outputs[1] if len(step.outputs) > 1 else None
+    values: list[Value | None] = [matrices, sides, exchanges, out, second]
+    function, held = matrices_step(
+        name,
+        [cells.at(value) for value in values],
+        values,
+        cells.keep,
+        kind=kind,
+        lower=bool(attrs.get("lower")),
+        transposed=attrs.get("trans", "N") != "N" or bool(attrs.get("transposed")),
+        unit=bool(attrs.get("unit_diagonal")),
+    )
+    slots = {i: value.slot for i, value in enumerate(values, 1) if value is not None}
+    return function, held, cells.dynamic(slots)
+
+
+LINALG = KernelFamily("linalg", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu)

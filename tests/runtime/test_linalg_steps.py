@@ -1,0 +1,200 @@
+"""Linear algebra of small matrices as C steps: values, batches, failures, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+from magmagraph.errors import LinAlgError
+
+pytest.importorskip("scipy")
+
+ORDERS = (1, 2, 3, 5, 8, 17, 32)
+BATCHES = ((), (3,), (40,), (2, 9), (0,))
+TOLERANCE = {"float64": 1e-10, "float32": 1e-3}
+
+
+def _matrices(batch: tuple[int, ...], order: int, dtype: str) -> np.ndarray:
+    random = np.random.default_rng(order)
+    shape = (*batch, order, order)
+    return (random.normal(size=shape) + 2 * np.sqrt(order) * np.eye(order)).astype(dtype)
+
+
+def _definite(batch: tuple[int, ...], order: int, dtype: str) -> np.ndarray:
+    a = _matrices(batch, order, "float64")
+    return (a @ np.swapaxes(a, -1, -2) / order + np.eye(order)).astype(dtype)
+
+
+def _sides(batch: tuple[int, ...], order: int, dtype: str) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=(*batch, order, 35)).astype(dtype)
+
+
+def _compare(build: Callable[..., Any], reference: Callable[..., Any], *arrays: np.ndarray) -> None:
+    """Compare results with NumPy's; every step must be a compiled one."""
+    nodes = [mg.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate(arrays)]
+    f = mg.function(nodes, build(*nodes))
+    assert "array" not in {step.kernel for step in f.plan.steps}
+    found, expected = f(*arrays), reference(*[a.astype(np.float64) for a in arrays])
+    if not isinstance(found, list):
+        found, expected = [found], [expected]
+    tolerance = TOLERANCE[arrays[0].dtype.name]
+    for value, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("order", ORDERS)
+def test_values_are_those_of_numpy(order: int, batch: tuple[int, ...], dtype: str) -> None:
+    a, b = _matrices(batch, order, dtype), _sides(batch, order, dtype)
+    definite = _definite(batch, order, dtype)
+
+    def build(a: Any, b: Any, c: Any) -> list[Any]:
+        # Factors are shared by the first three; the last two have matrices of their own.
+        return [
+            mg.linalg.solve(a, b),
+            *mg.linalg.slogdet(a),
+            mg.linalg.inv(mg.swapaxes(a, -1, -2)),
+            mg.linalg.cholesky(c),
+            mg.linalg.solve(c, b),
+        ]
+
+    def reference(a: Any, b: Any, c: Any) -> list[Any]:
+        return [
+            np.linalg.solve(a, b),
+            *np.linalg.slogdet(a),
+            np.linalg.inv(np.swapaxes(a, -1, -2)),
+            np.linalg.cholesky(c),
+            np.linalg.solve(c, b),
+        ]
+
+    _compare(build, reference, a, b, definite)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("trans", ["N", "T"])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangles(lower: bool, trans: str, unit: bool) -> None:
+    a, b = _definite((20,), 5, "float64"), _sides((20,), 5, "float64")
+
+    def reference(a: Any, b: Any) -> Any:
+        part = np.tril(a) if lower else np.triu(a)
+        if unit:
+            part = part * (1 - np.eye(5)) + np.eye(5)
+        return np.linalg.solve(np.swapaxes(part, -1, -2) if trans == "T" else part, b)
+
+    _compare(
+        lambda a, b: mg.linalg.triangular_solve(a, b, lower=lower, trans=trans, unit_diagonal=unit),
+        reference,
+        a,
+        b,
+    )
+
+
+def test_batches_broadcast() -> None:
+    a, b = _matrices((3, 1), 4, "float64"), _sides((1, 5), 4, "float64")
+    _compare(mg.linalg.solve, np.linalg.solve, a, b)
+    _compare(mg.linalg.solve, np.linalg.solve, a[0, 0], b)
+    _compare(mg.linalg.solve, np.linalg.solve, a, b[0, 0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1.0, 1e-20, 1e30])
+def test_eigenvalues_at_any_scale(dtype: str, scale: float) -> None:
+    random = np.random.default_rng(3)
+    eps = np.finfo(dtype).eps
+    for order in (1, 2, 5, 16):
+        a = random.normal(size=(40, order, order))
+        if order > 2:
+            a[..., 0, 1:] = a[..., 1:, 0] = 0  # a vector that is one of the axes
+        a = ((a + np.swapaxes(a, -1, -2)) * scale).astype(dtype)
+        x = mg.input("x", a.shape, dtype)
+        f = mg.function([x], [*mg.linalg.eigh(x), mg.linalg.eigvalsh(x)])
+        assert "array" not in {step.kernel for step in f.plan.steps}
+        values, vectors, alone = f(a)
+        exact = a.astype(np.float64)
+        size = np.abs(exact).max() * order
+        expected = np.linalg.eigvalsh(exact)
+        assert np.abs(values - expected).max() <= 8 * eps * size
+        assert np.abs(alone - expected).max() <= 8 * eps * size
+        vectors = vectors.astype(np.float64)
+        assert np.abs(exact @ vectors - vectors * values[:, None]).max() <= 16 * eps * size
+        products = np.swapaxes(vectors, -1, -2) @ vectors
+        assert np.abs(products - np.eye(order)).max() <= 16 * eps * order
+
+
+def test_equal_eigenvalues() -> None:
+    x = mg.input("x", (9, 4, 4), "float64")
+    values, vectors = mg.function([x], list(mg.linalg.eigh(x)))(np.stack([2.0 * np.eye(4)] * 9))
+    np.testing.assert_array_equal(values, 2.0)
+    np.testing.assert_array_equal(vectors, np.stack([np.eye(4)] * 9))
+
+
+@pytest.mark.parametrize("place", [0, 7, 19])
+def test_a_failure_names_the_matrix_and_changes_nothing(place: int) -> None:
+    x = mg.input("x", ("b", 3, 3), "float64")
+    count = mg.var("count", init=np.zeros(()))
+    good = np.stack([np.eye(3)] * 20)
+    bad = good.copy()
+    bad[place] = 0
+    for result in (mg.linalg.inv(x), mg.linalg.cholesky(x)):
+        f = mg.function([x], mg.sum(result), updates={count: count + 1})
+        before = float(count.value)
+        with pytest.raises(LinAlgError, match=rf"matrix \[{place}\] of the batch \(20,\)"):
+            f(bad)
+        assert float(count.value) == before
+        assert float(f(good)) == 60.0
+        assert float(count.value) == before + 1
+
+
+def test_singular_matrices_have_determinants() -> None:
+    a = np.stack([np.ones((3, 3)), np.zeros((3, 3)), np.eye(3)])
+    _compare(mg.linalg.det, np.linalg.det, a)
+    x = mg.input("x", a.shape, "float64")
+    sign, size = mg.function([x], list(mg.linalg.slogdet(x)))(a)
+    np.testing.assert_array_equal(sign, [0.0, 0.0, 1.0])
+    np.testing.assert_array_equal(size, [-np.inf, -np.inf, 0.0])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_eigenvalues_refuse_what_is_not_finite(value: float) -> None:
+    x = mg.input("x", (4, 3, 3))
+    a = np.stack([np.eye(3, dtype=np.float32)] * 4)
+    a[2, 1, 1] = value
+    with pytest.raises(LinAlgError, match=r"matrix \[2\] of the batch \(4,\) holds NaN or inf"):
+        mg.function([x], list(mg.linalg.eigh(x)))(a)
+
+
+def test_a_loop_stays_in_c_and_names_the_iteration_that_failed() -> None:
+    x = mg.input("x", ("t", 3, 3), "float64")
+
+    def body(carry: Any, a: Any) -> tuple[Any, Any]:
+        new = mg.linalg.solve(a, mg.tanh(carry))
+        return new, mg.sum(new) + mg.linalg.slogdet(a)[1]
+
+    last, rows = mg.scan(body, mg.constant(np.ones((3, 1))), x)
+    f = mg.function([x], [last, rows])
+    assert [step.kernel for step in f.plan.steps] == ["loop"]
+    good = _matrices((20,), 3, "float64")
+    expected = np.ones((3, 1))
+    for a in good:
+        expected = np.linalg.solve(a, np.tanh(expected))
+    np.testing.assert_allclose(f(good)[0], expected, rtol=1e-9)
+    bad = good.copy()
+    bad[5] = 0
+    with pytest.raises(LinAlgError, match=r"iteration 5 of 20\n  node: .* by solve") as error:
+        f(bad)
+    assert "test_linalg_steps.py" in str(error.value)
+    np.testing.assert_allclose(f(good)[0], expected, rtol=1e-9)
+
+
+def test_large_matrices_go_to_lapack_and_say_so() -> None:
+    a, b = _matrices((), 40, "float64"), _sides((), 40, "float64")
+    x, y = mg.input("x", a.shape, "float64"), mg.input("y", b.shape, "float64")
+    f = mg.function([x, y], mg.linalg.solve(x, y))
+    np.testing.assert_allclose(f(a, b), np.linalg.solve(a, b), rtol=1e-9)
+    assert "order 40; the kernels take 32 at most" in " ".join(str(f.report).split())

@@ -26,7 +26,7 @@ from ..ops.shape.layout import TRANSPOSE
 from .lowering.buffers import hinted
 from .pipeline import Options
 
-PRUNE = "take away what a loop makes for nobody"
+PRUNE = "remove loop results that are never read"
 BEFORE = "multiply all rows before the loop"
 AFTER = "multiply once after the loop"
 

@@ -268,7 +268,7 @@ def test_walk_puts_row_values_between_passes() -> None:
         (
             [(B, N)],
             lambda x: mg.sum(x, axis=0) / mg.sum(x),
-            "what is left of all rows is combined with single rows",
+            "the result of a reduction over all rows is combined with single rows",
         ),
         (
             [(N,)],

@@ -223,7 +223,9 @@ class Builder:
         )
         for node in reached:
             if self.phase[node] and node not in self.epilogue:
-                raise Refused("what is left of all rows is combined with single rows", node)
+                raise Refused(
+                    "the result of a reduction over all rows is combined with single rows", node
+                )
 
     def build(self) -> Region:
         """Return the region."""

@@ -33,7 +33,7 @@ from ..pipeline import Options
 from .clusters import Cluster, Clusters
 from .forms import Forms, Made
 from .fusible import Fusible
-from .joins import PATH_BUDGET, Joins
+from .joins import ANOTHER_STEP, PATH_BUDGET, Joins
 from .recompute import recompute
 
 Parts = Sequence[Made]
@@ -225,7 +225,7 @@ class _Kernels:
                 (unit for unit in cycle if isinstance(unit, Cluster) and len(unit.nodes) > 1),
                 key=lambda cluster: cluster.last - cluster.first,
             )
-            self.options.record.refuse("join", widest.nodes[0], "another step lies between the two")
+            self.options.record.refuse("join", widest.nodes[0], ANOTHER_STEP)
             self._halves(widest)
 
     def _cycle(self) -> list[Cluster | Node]:

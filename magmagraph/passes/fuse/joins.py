@@ -21,6 +21,7 @@ ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; a
 # merges are tried. Counted, not timed: equal graphs give equal plans.
 WARP = 32  # threads of a device that run side by side
 LONG_ROW = 64  # elements that a thread of a device may take one after the other
+ANOTHER_STEP = "another step must run between them"
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
 
@@ -91,7 +92,7 @@ class Joins:
         if wasted:
             return wasted
         if self._path(left, right) or self._path(right, left):
-            return "another step lies between the two"
+            return ANOTHER_STEP
         if plain:
             return None
         if self.analysed > self.analyses:
@@ -131,7 +132,9 @@ class Joins:
             self.forms.keep(form, sketch)
             if len(verdict.loops) > verdict.depth:
                 # One thread computes an epilogue, which is for as few numbers as are kept.
-                self._verdicts[key] = "what is left of all rows is spread over other axes"
+                self._verdicts[key] = (
+                    "the result of a reduction over all rows is broadcast over other axes"
+                )
             else:
                 self._verdicts[key] = self._uneven(verdict) or self._too_few_rows(verdict)
         return self._verdicts[key]

@@ -25,7 +25,7 @@ from ..pipeline import Options
 from .buffers import Buffer, buffer_of, is_leaf, is_step, types_of
 from .overlap import landings
 
-IN_PLACE = "renew a variable in place"
+IN_PLACE = "update a variable in place"
 
 
 @record(frozen=True)

@@ -3,7 +3,7 @@
 Before: any order, operands first. After: the same graph with `Graph.order` set.
 
 Small graphs get an optimal order (a best-first search over sets of finished steps); larger ones
-the best of several near-linear heuristics. Where a step can renew a variable in place, the other
+the best of several near-linear heuristics. Where a step can update a variable in place, the other
 readers of the old value are put before it if that makes no cycle. Collectives that run beside other
 steps are started as soon as they can be, and what reads them comes as late as others can fill the
 time (`overlap`). Values do not change: `exact`.

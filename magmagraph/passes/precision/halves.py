@@ -247,8 +247,8 @@ class Halves:
         made = self.interner.intern(moved)
         if float32(node):
             made = self._back(made)
-        self.record.hit(f"moved as {self.dtype.name}")
-        self.trace.replace(node, made, "precision", f"moved as {self.dtype.name}")
+        self.record.hit(f"stored as {self.dtype.name}")
+        self.trace.replace(node, made, "precision", f"stored as {self.dtype.name}")
         return made
 
     def _pooled(self, node: Node) -> Node:

@@ -322,9 +322,9 @@ RULES: tuple[Rule, ...] = (
     Rule("maximum of equals", P.maximum(x, x), lambda m: m.x),
     Rule("minimum of equals", P.minimum(x, x), lambda m: m.x),
     Rule("relu of relu", P.relu(P.relu(x).bind("inner")), lambda m: m.inner),
-    Rule("known choice", (WHERE,), _chosen, complex=True),
+    Rule("constant where", (WHERE,), _chosen, complex=True),
     Rule("double not", P.bitwise_not(P.bitwise_not(x)), lambda m: m.x),
-    Rule("known logic", (BITWISE_AND, BITWISE_OR), _logic),
+    Rule("constant logic", (BITWISE_AND, BITWISE_OR), _logic),
     Rule("equal to itself", P.equal(x, x), _self_equal),
     # Sums over axes.
     Rule("factor out of a sum", P.sum(x), _scalar_out_of_sum),

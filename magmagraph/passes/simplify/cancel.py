@@ -180,7 +180,7 @@ def _slope_of_x_log_x(match: Match) -> Node | None:
         product.below.remove(divisor)
         slope = spread(product.build(), other.shape)
         if slope.type == other.type:
-            match.repair("the slope of x log(x) at 0 is the continuous limit")
+            match.repair("the gradient of x log(x) at 0 is the continuous limit")
             return ADD(one, slope)
     return None
 
@@ -211,6 +211,6 @@ RULES: tuple[Rule, ...] = (
     Rule("divisor out of a sum", (SUM,), _divisor_out_of_sum,
          looks=lambda node: node.inputs[0].op in (MULTIPLY, DIVIDE)
          and has_telling_divisor(node.inputs[0])),
-    Rule("slope of x log(x)", (ADD,), _slope_of_x_log_x,
+    Rule("gradient of x log(x)", (ADD,), _slope_of_x_log_x,
          looks=lambda node: any(operand.op is DIVIDE for operand in node.inputs)),
 )

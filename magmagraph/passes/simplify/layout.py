@@ -346,7 +346,7 @@ def _sum_of_transposed(node: Node, source: Node, axes: tuple[int, ...]) -> Node 
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "moves that undo or follow each other",
+        "cancel or join layout operations",
         (RESHAPE, TRANSPOSE, BROADCAST_TO, SLICE, PLACE, CONCATENATE),
         _move,
         complex=True,

@@ -444,7 +444,7 @@ RULES = [
     Rule("inverse of a solution", P.inv(P.solve(x, y)), _inverse_of_solution, complex=True),
     Rule("inverse of a product", P.inv(P.matmul(x, y)), lambda m: None, _inverse_of_product,
          complex=True),
-    Rule("product to be solved for", (SOLVE,), _solution_of_product, complex=True),
+    Rule("inverse product to solve", (SOLVE,), _solution_of_product, complex=True),
     Rule("product of a solution", (MATMUL,), _product_of_solution, complex=True),
     Rule(
         "product of factors", (MATMUL,), _product_of_factors, _factors_are_of_use,

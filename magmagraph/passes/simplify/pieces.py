@@ -78,7 +78,7 @@ def _parts(node: Node, axis: int) -> tuple[Node, ...]:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "join pieces that lie side by side",
+        "sum of zero-padded slices to concatenation",
         (ADD,),
         _together,
         _refusal,

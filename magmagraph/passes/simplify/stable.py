@@ -276,8 +276,8 @@ def _looks_same(node: Node) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("move behind", _LIFTED, _lift, looks=_looks_movable),
-    Rule("one move for both operands", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _same_move,
+    Rule("move layout after operation", _LIFTED, _lift, looks=_looks_movable),
+    Rule("join equal layout operations", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _same_move,
          looks=_looks_same, complex=True),
     Rule("shifted softmax", (DIVIDE,), _shift_softmax,
          looks=lambda node: node.inputs[0].op is EXP),

@@ -1,4 +1,4 @@
-"""What became of nodes: from the user's, through every pass, to the steps of the plan.
+"""The history of nodes: from the user's, through every pass, to the steps of the plan.
 
 A `Trace` has single replacements. Here they are joined into routes: which nodes of the graph
 after each pass compute what a node of the source graph computed, and inside which others it went.

@@ -2,7 +2,7 @@
 
 The file is a zip archive of text and plain arrays. Its manifest has a checksum of every member, and
 its end one of all bytes before it; nothing is made of a file before all of them are right. What
-runs is lowered anew from the source graph: the optimized graph, the plan and its kernels' sources
+runs is compiled again from the source graph: the optimized graph, the plan and its kernels' sources
 are kept for reading and for comparison.
 """
 
@@ -129,7 +129,7 @@ def load(
     if manifest.get("version") != __version__ or manifest.get("machine") != _machine():
         warnings.warn(
             f"{name} was saved by magmagraph {manifest.get('version')} on "
-            f"{manifest.get('machine')}: it is lowered anew for this machine",
+            f"{manifest.get('machine')}: it is compiled again for this machine",
             FallbackWarning,
             stacklevel=3,
         )
@@ -138,7 +138,7 @@ def load(
             here = function._chip()
             if manifest["chip"] != here:
                 warnings.warn(
-                    f"{name} was saved on {manifest['chip']}: it is lowered anew for {here}",
+                    f"{name} was saved on {manifest['chip']}: it is compiled again for {here}",
                     FallbackWarning,
                     stacklevel=3,
                 )

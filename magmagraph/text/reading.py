@@ -1,6 +1,6 @@
 """Graphs and plans from the text that `magmagraph.text.writing.dump` writes.
 
-Every operation is made anew by its record, so that a text cannot say what no graph could be: a
+Every operation is built again by its record, so that a text cannot say what no graph could be: a
 type that its rule does not give, an operand that comes later, a constant whose elements do not fit
 are errors, each with the number of its line.
 """

@@ -279,7 +279,7 @@ def test_a_file_of_another_version_says_so_in_one_line(saved: Any) -> None:
     assert len(caught) == 1
     text = str(caught[0].message)
     assert text.startswith("step.magma was saved by magmagraph 0.0.1 on ")
-    assert text.endswith(": it is lowered anew for this machine")
+    assert text.endswith(": it is compiled again for this machine")
     assert "\n" not in text
     same(function(*feeds), loaded(*feeds))
 
@@ -290,7 +290,7 @@ def test_a_file_of_another_chip_says_so_in_one_line(saved: Any) -> None:
     with pytest.warns(FallbackWarning) as caught:
         loaded = mg.load(path)
     (text,) = (str(warning.message) for warning in caught)
-    assert text.startswith("step.magma was saved on A chip of old: it is lowered anew for ")
+    assert text.startswith("step.magma was saved on A chip of old: it is compiled again for ")
     assert text.endswith(function._chip()) and "\n" not in text
     same(function(*feeds), loaded(*feeds))
 

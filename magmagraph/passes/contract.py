@@ -205,7 +205,7 @@ def _no_syrk(match: Match) -> str | None:
     node = match.root
     precision = match.options.precision
     if precision != "float32" and node.dtype == _SYRK_DTYPES[0]:
-        return f"no library has it in {precision}, which is faster than half of the work"
+        return f"no library has a symmetric product in {precision}, and a full one is faster"
     if node.dtype not in _SYRK_DTYPES:
         return f"BLAS has no symmetric product of {node.dtype.name}"
     order = _extent(node.shape[-1], match.options.hints)
@@ -325,17 +325,17 @@ def _repeated_factor(match: Match) -> Node | None:
 
 _CHAIN = rules_by_operation(
     [
-        Rule("repeated factor", (MATMUL,), _repeated_factor, complex=True),
-        Rule("cheapest bracketing", (MATMUL,), _chain, complex=True),
+        Rule("repeated factor of a matrix chain", (MATMUL,), _repeated_factor, complex=True),
+        Rule("order of a matrix chain", (MATMUL,), _chain, complex=True),
     ]
 )
 _LOWER = rules_by_operation(
     [
-        Rule("product with the own transpose", (MATMUL,), _gram, _no_syrk, looks=_is_gram),
+        Rule("product of a matrix and its transpose", (MATMUL,), _gram, _no_syrk, looks=_is_gram),
         Rule("product to gemm", (MATMUL,), _lower, _integers, complex=True),
-        Rule("transpose to flag", (GEMM,), _flags, complex=True),
-        Rule("scale to alpha", (GEMM,), _scaled_factor, looks=_looks_scaled),
-        Rule("transposed product", (TRANSPOSE,), _transposed_product, complex=True),
+        Rule("transpose to gemm flag", (GEMM,), _flags, complex=True),
+        Rule("scale to gemm alpha", (GEMM,), _scaled_factor, looks=_looks_scaled),
+        Rule("transpose of a product", (TRANSPOSE,), _transposed_product, complex=True),
         Rule("sum of a batch of products", (SUM,), _summed_batch, complex=True),
     ]
 )

@@ -27,8 +27,8 @@ from .lowering.buffers import hinted
 from .pipeline import Options
 
 PRUNE = "remove loop results that are never read"
-BEFORE = "multiply all rows before the loop"
-AFTER = "multiply once after the loop"
+BEFORE = "move a product before the loop"
+AFTER = "move a product after the loop"
 
 # How much larger than the product the factors may be that a loop leaves for one product after it.
 _ROOM = 4

@@ -85,8 +85,8 @@ class TestPasses:
         x, _, loss, slopes = self.program(rng)
         f = mg.function([x], [loss, *slopes])
         hits = f.report["contract"].hits
-        assert hits["multiply all rows before the loop"] == 1
-        assert hits["multiply once after the loop"] == 1
+        assert hits["move a product before the loop"] == 1
+        assert hits["move a product after the loop"] == 1
         # x @ W before; dU, dW after; one product in each of the two loops.
         kernels = [step.kernel for step in f.plan.steps]
         assert kernels.count("gemm") == 3 and kernels.count("loop") == 2

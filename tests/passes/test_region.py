@@ -273,7 +273,7 @@ def test_walk_puts_row_values_between_passes() -> None:
         (
             [(N,)],
             lambda x: x + mg.constant(np.arange(5, dtype=np.float32)),
-            "an array made by constant is an operand, not part of it",
+            "the result of constant is an operand, not part of a region",
         ),
     ],
 )

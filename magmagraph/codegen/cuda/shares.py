@@ -311,7 +311,7 @@ class Shares(RegionNumbers):
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
         elif columns > self.lines * ENTRIES:
-            raise Refused("more columns than lines for a sum of all")
+            raise Refused("too many columns for the partial sums of all rows")
         chunks = max(1, min(wanted, most, -(-rows // (each * parts))))
         self._beside = columns
         if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):

@@ -129,7 +129,7 @@ class AxisClasses:
         elif node.ndim == len(kept):
             self.axes[node] = tuple(kept)
         else:
-            raise Refused(f"{node.op.name} keeps other axes than it does not reduce", node)
+            raise Refused(f"{node.op.name} gives other axes than those it does not reduce", node)
         return frozenset(member for a in gone if (member := source[a]) is not None)
 
     def relabel(self, node: Node) -> bool:

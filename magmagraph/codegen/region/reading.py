@@ -115,7 +115,7 @@ class Reading:
         elif node.op.scalar.expression is not None:
             self._counter(node)
         else:
-            raise Refused(f"an array made by {node.op.name} is an operand, not part of it", node)
+            raise Refused(f"the result of {node.op.name} is an operand, not part of a region", node)
 
     def _counter(self, node: Node) -> None:
         if any(operand.ndim for operand in node.inputs):

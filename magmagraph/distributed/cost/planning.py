@@ -421,9 +421,9 @@ def _called(algorithm: str) -> str:
 def _bound(found: Proposal, cores: int | None) -> str:
     """Return what keeps a proposal from being faster."""
     if found.waiting > found.compute:
-        return "messages take longer than computing"
+        return "messages take longer than the computation"
     if cores is not None and found.ranks > cores:
         return f"{cores} cores are shared"
     if found.waiting > 0.1 * found.compute:
-        return "messages are not hidden behind computing"
+        return "messages do not overlap with computation"
     return "fixed costs of steps remain, however few the rows"

@@ -74,7 +74,7 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
             changed = settled(changed, options.record)
         changed = cut(changed, facts.pipeline, facts.dim)
         sent = sum(node.op is SEND for node in changed.effects)
-        options.record.hit("message to another stage", sent)
+        options.record.hit("send to another stage", sent)
     return joined(exchanged(changed, facts, trace, options), facts, trace, options)
 
 

@@ -102,7 +102,7 @@ class _Cut:
         for value in node.attrs.values():
             if self._sums_micro_batches(value):
                 raise refusal(
-                    self.sharded.name, node, "its body sums over rows, in each micro-batch anew"
+                    self.sharded.name, node, "its body sums over the rows of each micro-batch"
                 )
         return self.sharded.in_node(node) or any(self.has_rows[o] for o in node.inputs)
 

@@ -125,7 +125,7 @@ class _Kernels:
         for _, together in sorted(by_message.items()):
             groups.append(together)
             if len(together) > 1:
-                self.options.record.hit("many tensors, one kernel", len(together))
+                self.options.record.hit("one kernel for many tensors", len(together))
         self.scalars = set() if scalars is None else set(scalars.nodes)
         return groups
 
@@ -148,7 +148,7 @@ class _Kernels:
             room -= size
         made = [group for group in groups if len(group) > 1]
         for group in made:
-            self.options.record.hit("many variables, one kernel", len(group))
+            self.options.record.hit("one kernel for many variables", len(group))
         return made
 
     def _prepares(self, cluster: Cluster) -> bool:

@@ -96,7 +96,7 @@ class Joins:
         if plain:
             return None
         if self.analysed > self.analyses:
-            return "the budget of analyses is used up"
+            return "the limit on analyses is reached"
         pair = frozenset(((left, len(left.nodes)), (right, len(right.nodes))))
         if pair not in self._pairs:  # two may meet at each array that both read
             self.analysed += count
@@ -169,7 +169,7 @@ class Joins:
             return None  # sums of their own would be rows side by side, too
         if length <= LONG_ROW or rows >= WARP * self.options.target.threads:
             return None
-        return f"{rows} rows side by side of {length} elements each leave the device idle"
+        return f"{rows} parallel rows of {length} elements leave the device idle"
 
     def _recomputed(self, left: Cluster, right: Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""
@@ -188,7 +188,7 @@ class Joins:
                     if len(small.externals) == 1 and Counter(own) == Counter(wide):
                         continue  # each element of one array is read once, in another order
                     if reader.op.reduction is None and own != wide[: len(own)]:
-                        return "a smaller value would be computed again for every row"
+                        return "a smaller value would be recomputed for every row"
         return ""
 
     def _reads(self, reader: Node, node: Node) -> bool:
@@ -273,7 +273,7 @@ class Joins:
                 cluster.externals.add(base)
                 if self.made([*cluster.nodes, *cluster.again], cluster)[1] is None:
                     cluster.plain = False
-                    self.record.hit("compute again")
+                    self.record.hit("recompute")
                 else:
                     cluster.again, cluster.externals = before
 

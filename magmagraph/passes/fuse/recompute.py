@@ -181,7 +181,7 @@ def _take(joins: Joins, cluster: Cluster, value: Node, chain: Chain) -> bool:
         return False
     cluster.plain = False
     joins.clusters.kept.update(chain.bases)
-    joins.record.hit("compute again")
+    joins.record.hit("recompute")
     return True
 
 

@@ -45,7 +45,7 @@ from ..simplify.linear import exchanged
 from .blocks import blocks_of, in_blocks
 
 RULE = "channels last"
-PIXELS = "pixels of blocks as channels"
+PIXELS = "space to depth"
 FEWEST_AXES = 3  # batch, channels, space
 
 

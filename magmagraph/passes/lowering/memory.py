@@ -270,10 +270,10 @@ class _Planner:
         if buffer in outputs:
             return "its new value is also returned"
         if buffer in chosen:
-            return "its new value also renews another variable"
+            return "its new value also updates another variable"
         at = self.position[maker]
         if self.guard:
-            return "nan='raise' looks at the new values before anything is written"
+            return "nan='raise' checks the new values before any is written"
         if at <= self.last_failing:
             return "a step that can fail comes after it"
         late = [i for i in self.readers.get((variable, 0), ()) if i > at]
@@ -281,7 +281,7 @@ class _Planner:
             return f"{self.steps[late[0]].op.name} reads the old value after it"
         read = self.read[at].get((variable, 0))
         if read and not self._overwritten(at, buffer[1]).issuperset(read):
-            return "its kernel reads the old value at other places than it writes"
+            return "its kernel reads the old value at other positions than it writes"
         return None
 
     def _results(self) -> None:

@@ -191,7 +191,7 @@ class Halves:
         if node.op is CONSTANT:
             value = node.attrs["value"].astype(self.dtype)
             made = self.interner.intern(constant(value, name=node.name))
-            self.record.hit("constant cast when compiled")
+            self.record.hit("cast a constant at compile time")
         elif self._looks_through(node):
             made = self.interner.apply(node.op, self._narrowed(node.inputs[0]), **node.attrs)
             self.record.hit("cast before layout")
@@ -274,7 +274,7 @@ class Halves:
         }
         if not again:
             return graph
-        rule = "stored once"
+        rule = "share one cast between readers"
         result: dict[Node, Node] = {}
         for node in graph.nodes:
             # A sum adds in float32 whatever it reads; others that keep float32 read float32.

@@ -63,7 +63,7 @@ def _cancelled(match: Match) -> Node | None:
     made = spread(product.build(), match.root.shape)
     if made.type != match.root.type:
         return None
-    match.repair("a factor that cancels is left out, so that it cannot be 0 or infinite")
+    match.repair("a common factor is cancelled, so that it cannot be 0 or infinite")
     return made
 
 
@@ -202,13 +202,14 @@ def _factors(node: Node) -> Iterator[Node]:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("factor of a placed piece", (MULTIPLY, DIVIDE), _placed,
+    Rule("multiply before padding", (MULTIPLY, DIVIDE), _placed,
          looks=lambda node: any(operand.op is PLACE for operand in node.inputs)),
-    Rule("sum of a placed piece", (SUM,), _sum_of_placed,
+    Rule("sum before padding", (SUM,), _sum_of_placed,
          looks=lambda node: node.inputs[0].op is PLACE),
-    Rule("cancel", (MULTIPLY, DIVIDE), _cancelled, looks=has_telling_divisor),
-    Rule("distribute to cancel", (MULTIPLY,), _distributed, looks=has_telling_divisor),
-    Rule("divisor out of a sum", (SUM,), _divisor_out_of_sum,
+    Rule("cancel a common factor", (MULTIPLY, DIVIDE), _cancelled, looks=has_telling_divisor),
+    Rule("distribute a product to cancel a factor", (MULTIPLY,), _distributed,
+         looks=has_telling_divisor),
+    Rule("move a divisor out of a sum", (SUM,), _divisor_out_of_sum,
          looks=lambda node: node.inputs[0].op in (MULTIPLY, DIVIDE)
          and has_telling_divisor(node.inputs[0])),
     Rule("gradient of x log(x)", (ADD,), _slope_of_x_log_x,

@@ -135,7 +135,7 @@ def _is_count(node: Node, count: object, inverse: bool) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "centered values have no sum", (SUM,), _without_centered,
+        "sum of centered values is 0", (SUM,), _without_centered,
         looks=lambda node: node.inputs[0].op in (ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATIVE),
     ),
 )

@@ -223,7 +223,7 @@ def _looks(node: Node) -> bool:
     return False
 
 
-NARROW = Rule("no copies before elementwise operations", (), _narrow, looks=_looks, complex=True)
+NARROW = Rule("no broadcast before elementwise operations", (), _narrow, looks=_looks, complex=True)
 
 
 # Sums over axes.
@@ -351,7 +351,7 @@ RULES: tuple[Rule, ...] = (
         _move,
         complex=True,
     ),
-    Rule("simpler sum", (SUM,), _sum, complex=True),
+    Rule("simplify a sum", (SUM,), _sum, complex=True),
 )
 
 __all__ = ["NARROW", "RULES", "is_one", "moved"]

@@ -31,9 +31,9 @@ def _refusal(match: Match) -> str | None:
     if axis is None or placed_axis(right) != axis or left.type != right.type:
         return None
     if _ordered(left, right, axis) is None:
-        return "they do not touch, or they overlap"
+        return "the slices are not adjacent, or they overlap"
     if match.reads(left) > 1 or match.reads(right) > 1:
-        return "something else reads one of them among its zeros"
+        return "another operation reads one of the padded slices"
     return None
 
 

@@ -153,27 +153,27 @@ def _pooled_alone(match: Match, source: Node) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "pool before relu", (MAX_POOL,), _pool_before_relu,
+        "max-pool before relu", (MAX_POOL,), _pool_before_relu,
         looks=lambda node: node.inputs[0].op is RELU,
     ),
     Rule(
-        "pool before bias", (MAX_POOL,), _pool_before_bias,
+        "max-pool before bias", (MAX_POOL,), _pool_before_bias,
         looks=lambda node: node.inputs[0].op is ADD,
     ),
     Rule(
-        "places before bias", (MAX_POOL_TAPS,), _taps_before_bias,
+        "max-pool indices before bias", (MAX_POOL_TAPS,), _taps_before_bias,
         looks=lambda node: node.inputs[0].op is ADD,
     ),
     Rule(
-        "mask of windows", (WHERE,), _mask_of_windows,
+        "mask of max-pool gradient", (WHERE,), _mask_of_windows,
         looks=lambda node: node.inputs[1].op is POOL_SPREAD,
     ),
     Rule(
-        "places before relu", (POOL_SPREAD,), _taps_before_relu,
+        "max-pool indices before relu", (POOL_SPREAD,), _taps_before_relu,
         looks=lambda node: node.inputs[1].op is MAX_POOL_TAPS,
     ),
     Rule(
-        "sum of windows", (SUM,), _sum_of_windows,
+        "sum of max-pool gradient", (SUM,), _sum_of_windows,
         looks=lambda node: node.inputs[0].op is POOL_SPREAD,
     ),
 )  # fmt: skip

@@ -279,7 +279,7 @@ RULES: tuple[Rule, ...] = (
     Rule("move layout after operation", _LIFTED, _lift, looks=_looks_movable),
     Rule("join equal layout operations", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _same_move,
          looks=_looks_same, complex=True),
-    Rule("shifted softmax", (DIVIDE,), _shift_softmax,
+    Rule("subtract the maximum before softmax", (DIVIDE,), _shift_softmax,
          looks=lambda node: node.inputs[0].op is EXP),
     Rule("log-softmax", (LOG,), _log_softmax, looks=lambda node: node.inputs[0].op is DIVIDE),
     Rule("logsumexp", (LOG,), _logsumexp, looks=lambda node: node.inputs[0].op is SUM),
@@ -296,7 +296,7 @@ RULES: tuple[Rule, ...] = (
          if m.x.type == m.root.type else None),
     Rule("sigmoid", P.exp(x) / (1 + P.exp(x)), lambda m: SIGMOID(m.x)
          if m.x.type == m.root.type else None),
-    Rule("log before narrowing", (LOG,), _log_of_narrowed,
+    Rule("log before a cast to lower precision", (LOG,), _log_of_narrowed,
          looks=lambda node: node.inputs[0].op is CAST),
     Rule("1 - sigmoid", 1 - P.sigmoid(x), _opposite_sigmoid),
     Rule("log of 1 - tanh squared", P.log(1 - p), _logarithm_of_rest),
@@ -307,6 +307,6 @@ RULES: tuple[Rule, ...] = (
     Rule("expm1", P.exp(x) + -1, _expm1),
     Rule("x log(x) at 0", (MULTIPLY,), _finite_at_zero, looks=_looks_like_zero_guard),
     Rule("hypot", (SQRT,), _hypot, looks=lambda node: node.inputs[0].op is ADD),
-    Rule("scaled length", (SQRT,), _length, looks=lambda node: node.inputs[0].op is SUM),
+    Rule("scaled vector norm", (SQRT,), _length, looks=lambda node: node.inputs[0].op is SUM),
 )
 

@@ -112,7 +112,7 @@ def _is_same_along(node: Node, source: Node, axes: Sequence[int]) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "factors out of a sum", (SUM,), _factors_out_of_sum,
+        "move factors out of a sum", (SUM,), _factors_out_of_sum,
         looks=lambda node: node.inputs[0].op is MULTIPLY,
     ),
 )

@@ -219,7 +219,7 @@ class CudaBound:
             reason = step.refused or (NO_ELEMENTS if step.wanted else NO_FAMILY)
             refused = Refused(reason, expected=True)
         if node.op.effect is Effect.ORDERED:
-            taken, refused = ON_HOST, Refused("it shows values to Python", expected=True)
+            taken, refused = ON_HOST, Refused("it passes values to Python", expected=True)
         elif speaks(node) and self._aware(node) is not None:
             taken, refused = BY_MPI, Refused(refused.reason, expected=True)
         elif node.op in self.prepared.on_host:

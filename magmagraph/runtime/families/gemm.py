@@ -33,7 +33,7 @@ def dtype_refusal(node: Node) -> str | None:
         if not is_float(node.dtype):
             return f"kernels multiply floats, not {node.dtype.name}"
         if any(not x.shape and x.dtype.itemsize < 4 for x in node.inputs[2:]):
-            return "scales of 16 bits are not taken"
+            return "16-bit scale factors are not supported"
         return None
     if node.dtype in BLAS and node.inputs[0].dtype in BLAS and not node.attrs.get("compute"):
         return None

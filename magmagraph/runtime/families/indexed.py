@@ -29,7 +29,7 @@ def _refusal(node: Node, device: str) -> str | None:
     if node.op is UPDATE and node.attrs["how"] != "add":
         return f"kernels add at positions; {node.attrs['how']!r} is an array expression"
     if node.op is not TAKE and is_bool(node.dtype):
-        return "kernels add up numbers, not bools"
+        return "kernels add numbers, not bools"
     if device != "cpu":
         return None
     if node.op is UPDATE:
@@ -53,7 +53,7 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
     count = math.prod(shape_of(positions.type))
     if count and not rows:
         # Its array expression says what is wrong.
-        raise Refused("there are positions, and no elements to read", expected=True)
+        raise Refused("there are indices, but no elements to read", expected=True)
     sizes = (parts, rows, count)
     how = {
         "wrap": step.node.attrs["mode"] == "wrap",

@@ -86,7 +86,7 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     operands = _operands(step)
     values, positions, base, factor, layout = operands
     if layout.taken and not layout.extent:
-        raise Refused("there are positions, and no elements to add to", expected=True)
+        raise Refused("there are indices, but no elements to add to", expected=True)
     if max(layout.extent, layout.taken) >= MOST:
         raise Refused(f"an axis, or the positions, are as long as {MOST}, or longer")
     dtype = step.outputs[0].type.dtype

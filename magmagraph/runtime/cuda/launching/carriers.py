@@ -158,7 +158,7 @@ def _against_mpi(claims: Sequence[Claim], wanted: str) -> str:
     """
     for rank, says in enumerate(claims):
         if says.takes is False or (says.takes is None and wanted != "mpi"):
-            return f"MPI takes no addresses of devices: {says.why}, on rank {rank}"
+            return f"MPI does not accept device addresses: {says.why}, on rank {rank}"
     return ""
 
 

@@ -156,7 +156,7 @@ class StepLaunches:
         fixed = [self._fixed(value) for value in (alpha, beta)]
         for value, number in zip((alpha, beta), fixed, strict=True):
             if value is not None and number is None and value.type.dtype.itemsize < 4:
-                raise Refused(f"cuBLASLt takes no factor of {value.type.dtype.name}")
+                raise Refused(f"cuBLASLt supports no scale factor of {value.type.dtype.name}")
         dynamic = any(
             value is not None and number is None
             for value, number in zip((alpha, beta), fixed, strict=True)

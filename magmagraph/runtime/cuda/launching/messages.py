@@ -164,7 +164,7 @@ def message(
     end = end_of(step.node, current())
     found = lines.get((end.other, end.sends))
     if found is None:
-        raise Refused("NCCL has no line between the two ranks", expected=current().size == 1)
+        raise Refused("NCCL has no connection between the two ranks", expected=current().size == 1)
     line, lane = found
     operand = step.inputs[0]
     count = int(operand.type.bytes)

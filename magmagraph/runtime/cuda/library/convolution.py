@@ -166,7 +166,7 @@ def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geom
     last = attrs["channels_last"]
     if last and not puts_outs_first(attrs):
         # It takes strides of such weights, and reads them wrong.
-        raise Refused("cuDNN takes no weights in this layout")
+        raise Refused("cuDNN does not support weights in this layout")
     roles = _ROLES[direction_of(node)]
     of = dict(zip(roles, shapes, strict=True))
     count = len(attrs["strides"])
@@ -179,7 +179,7 @@ def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geom
         reach = attrs["dilation"][axis] * (k - 1) + 1
         left = (o - 1) * attrs["strides"][axis] + reach - n - low[axis]
         if low[axis] < 0 or left <= -attrs["strides"][axis]:
-            raise Refused("cuDNN takes no negative padding")
+            raise Refused("cuDNN does not support negative padding")
         high.append(max(0, left))
     dtype = node.inputs[0].dtype.name
     ones, zeros = (1,) * extra, (0,) * extra

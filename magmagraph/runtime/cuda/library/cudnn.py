@@ -399,4 +399,4 @@ def graph_of(
             raise Refused(f"cuDNN refuses it: {found}")
         if found.workspace <= limit:
             return found
-    raise Refused("cuDNN has no plan with as little workspace as there is")
+    raise Refused("cuDNN has no plan that fits in the workspace")

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import DataError, MagmagraphError, StorageError
 from ..ir.communicator import Communicator
 from ..ir.ranks import current
-from .alike import check_alike
+from .consistency import check_alike
 from .strategies import checked, joined
 
 __all__ = ["Team"]

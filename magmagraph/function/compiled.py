@@ -50,8 +50,8 @@ from .devices import choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .loss_scale import LossScale, counters, found_in
+from .rank_agreement import Together
 from .structure import Structure
-from .together import Together
 
 __all__ = ["PRECISIONS", "Function", "check_settings"]
 
@@ -649,7 +649,7 @@ class Function:
                 return found
         except MagmagraphError as error:
             if error.node is not None:
-                from ..inspect.fate import locate
+                from ..inspect.node_history import locate
 
                 locate(self, error)
             if isinstance(error, NonFiniteError) and not error.alone:

@@ -10,7 +10,7 @@ from ..errors import GraphError, message
 from ..ir.graph import Graph, Node
 from ..ir.op import Kind, describe
 from ..ir.plan import Place, Plan, Role
-from .fate import INSIDE, OPERANDS, Move, advance, maker, source_nodes
+from .node_history import INSIDE, OPERANDS, Move, advance, maker, source_nodes
 
 VERSION = 1  # of the JSON text
 

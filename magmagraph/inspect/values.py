@@ -13,7 +13,7 @@ from ..ir.interpret import evaluate
 from ..ir.op import Effect, describe
 from ..ops.control.observing import muted
 from .checking.running import Feeds, bind
-from .fate import moves, source_nodes
+from .node_history import moves, source_nodes
 
 
 def values(function: Any, nodes: Sequence[Node], *feeds: Any, **named: Any) -> list[Any]:

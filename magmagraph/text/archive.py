@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
+from ..distributed.serialized import strategy_of, written
 from ..distributed.strategies import held_apart
-from ..distributed.written import strategy_of, written
 from ..dtypes import canonical
 from ..errors import (
     DeviceError,

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.distributed.cost.alone import spread
 from magmagraph.distributed.cost.costs import (
     Compute,
     Form,
@@ -20,6 +19,7 @@ from magmagraph.distributed.cost.costs import (
     timeline,
 )
 from magmagraph.distributed.cost.dry import DryRank
+from magmagraph.distributed.cost.measured_rank import spread
 from magmagraph.dtypes import tolerance
 from magmagraph.ir.ranks import using
 

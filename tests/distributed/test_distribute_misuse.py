@@ -19,7 +19,7 @@ from magmagraph.distributed import (
     rank,
     threads,
 )
-from magmagraph.distributed.alike import check_alike
+from magmagraph.distributed.consistency import check_alike
 from magmagraph.errors import CommunicationError, ConfigError, FeedError, ShardingError
 from magmagraph.ir.ranks import current
 

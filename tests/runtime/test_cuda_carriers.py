@@ -18,7 +18,7 @@ from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
 from magmagraph.runtime.comm import claims
 from magmagraph.runtime.comm.claims import Claim, claim
-from magmagraph.runtime.cpu.cells import shape_of
+from magmagraph.runtime.cpu.kernel_args import shape_of
 from magmagraph.runtime.cuda.launching import carriers
 from magmagraph.runtime.cuda.launching.carriers import carriers_of
 from magmagraph.runtime.cuda.launching.collectives import by_addresses

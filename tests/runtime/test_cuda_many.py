@@ -13,10 +13,10 @@ import pytest
 import magmagraph as mg
 from magmagraph.codegen.c.binding import Binding
 from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.cuda.launch_config import Shares, launches_of, lines_for
 from magmagraph.codegen.cuda.prelude import MAX_ARGUMENTS, complete
-from magmagraph.codegen.cuda.shares import Shares, launches_of, lines_for
 from magmagraph.codegen.region.analysis import analyze
-from magmagraph.runtime.cpu.cells import bodies_of
+from magmagraph.runtime.cpu.kernel_args import bodies_of
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import fused
 from magmagraph.runtime.cuda.kernels.fused import kernels_of, words

@@ -169,7 +169,7 @@ def test_a_builder_that_fails_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> 
 def test_errors_of_an_expression_that_is_written_down_are_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from magmagraph.runtime.cpu.scripts import Script, Unwritten
+    from magmagraph.runtime.cpu.ufunc_tape import Script, Unwritten
 
     script = Script()
     x = script.given((3,), np.dtype("f4"))

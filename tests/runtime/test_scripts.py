@@ -10,8 +10,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
-from magmagraph.runtime.cpu.placing import Program
-from magmagraph.runtime.cpu.scripts import Script, Unwritten
+from magmagraph.runtime.cpu.tape_memory import Program
+from magmagraph.runtime.cpu.ufunc_tape import Script, Unwritten
 
 F4 = np.dtype(np.float32)
 

@@ -21,6 +21,7 @@ from .binding import BLOCK, SUMMED, crosses
 from .c_code import KNOWN, CCode
 from .exponents import exponential
 from .folds import SUMMED_LANES, Lanes, joins, lane_count
+from .reduced_only import Unkept
 from .region_code import of_one_element
 from .scalar import (
     apply_scalar,
@@ -33,7 +34,6 @@ from .scalar import (
     widened,
 )
 from .text import for_loop, indent, part_name, replace_if_better, times
-from .unkept import Unkept
 from .vectors import Vectors, vectorizes
 
 __all__ = ["Nest", "write_late"]

@@ -22,10 +22,10 @@ from ...ops.elementwise.arithmetic import ADD, MULTIPLY
 from ..region.access import is_unit
 from ..region.analysis import Fold, Output, Region
 from .folds import Lanes
+from .reduced_only import Unkept, calls, joined, plain
 from .scalar import identity_expression
 from .staged import staged
 from .text import indent
-from .unkept import Unkept, calls, joined, plain
 
 __all__ = ["Vectors", "vectorizes"]
 

@@ -26,7 +26,7 @@ from ..region.analysis import Region
 from ..region.parts import Walk, late_groups
 from .columns import Columns
 from .cuda_code import HALF_WARP, CudaCode, Kept
-from .ends import Ends
+from .final_reduction import Ends
 from .flat import flat
 from .limits import (
     COLUMN_SUMS,

@@ -16,11 +16,11 @@ from ...ir.ranks import current, using
 from ...ir.tables import table
 from ...ir.types import FilePath
 from ..data_parallel import DataParallel
-from .alone import Rank, spread
-from .asked import check_options, numbers_of_ranks
 from .costs import Links, Machine, Timeline
 from .curve import draw
 from .dry import DryRank
+from .measured_rank import Rank, spread
+from .plan_options import check_options, numbers_of_ranks
 from .sharing import Sharing, beside
 from .simulator import Simulated, simulate
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...ir.cores import allowed_cores
 from . import processes, report, tied
-from .door import WAITING, Door
+from .admission import WAITING, Door
 from .engine import Engine
 from .line import Line, address, check_form, program_message
 from .output import Output

@@ -22,7 +22,7 @@ from ...ir.op import describe
 from ...ir.plan import Plan
 from ...ops.control.identities import is_scaling_state
 from ...ops.control.observing import muted
-from ..fate import OPERANDS
+from ..node_history import OPERANDS
 from ..values import stand_in
 from .difference import difference, is_finite, widest
 from .noise import rounding

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.graph import Graph, Node
 from ...ir.plan import Place, Plan, Slot
-from ..fate import maker
+from ..node_history import maker
 
 Number = Callable[[Node], int]
 

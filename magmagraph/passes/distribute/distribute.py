@@ -29,11 +29,11 @@ from ..loops import prune_within
 from ..pipeline import Options
 from ..precision.loss_scaling import settled
 from .buckets import exchanged
+from .conditional_sums import followed, joined
 from .layouts import MICRO, Sharded, Way
 from .pipeline import cut
 from .rules import rule_of
 from .walk import Walk, as_sum, counts, gradients_apart
-from .when import followed, joined
 
 __all__ = ["distribute"]
 

@@ -27,8 +27,8 @@ from ...ir.cores import widest_affinity
 from ...ir.launchers import check_size
 from ..watch import install, waiting
 from .host import Host
+from .pending_sends import SENT
 from .reducing import narrow, reduced
-from .sent import SENT
 from .turnstile import BYTES, Turnstile
 from .windows import PIECE as SHARED_PIECE
 from .windows import REDUNDANT, SharedMemory

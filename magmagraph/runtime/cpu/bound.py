@@ -18,12 +18,12 @@ from ...ir.graph import Node
 from ...ir.interpret import PRODUCTS, bind_attributes
 from ...ir.plan import Place, Plan, Role, Step
 from ...ir.ranks import current
-from ..together import run_before, says
+from ..rank_agreement import run_before, says
 from .array_steps import ArraySteps
-from .aside import Landing, called, commit_at_once, with_updates_aside
-from .cells import Prepared, StepCells
+from .kernel_args import Prepared, StepCells
 from .products.blas import find_blas
 from .results import ResultPool
+from .staged_updates import Landing, called, commit_at_once, with_updates_aside
 from .support import Program, address_of, aligned_empty
 from .threads import get_threads
 

@@ -25,8 +25,8 @@ from ...dtypes import is_float
 from ...ir import dims
 from ...ir.graph import Graph, Node
 from ...ir.interpret import bind_attributes
-from .placing import Program
-from .scripts import Script, Unwritten
+from .tape_memory import Program
+from .ufunc_tape import Script, Unwritten
 
 __all__ = ["Tiles", "run"]
 

@@ -22,16 +22,16 @@ from ...ir.op import Effect, Kind, Op
 from ...ir.plan import Place, Plan, Step
 from ...ir.ranks import using
 from ...ops.spatial.pooling_records import RECORDS as POOLED
-from ..together import run_before, says
+from ..rank_agreement import run_before, says
 from .arrange import arranged
 from .device import Device
 from .kernels.fused import Modules
 from .launching.calls import TimedCall
+from .launching.launch_units import Unit
 from .launching.launches import StepLaunches
+from .launching.message_nodes import speaks
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
-from .launching.speaking import speaks
 from .launching.streams import Range
-from .launching.units import Unit
 from .memory import (
     DEVICE_TO_DEVICE,
     HOST_TO_DEVICE,
@@ -47,10 +47,10 @@ from .products.merge import Merge, merges
 if TYPE_CHECKING:
     from ...ir.graph import Node
     from ...ir.values.state import State
-    from ..comm.aware import AwareRank
+    from ..comm.cuda_aware_mpi import AwareRank
     from .kernels.pooling import Pair
+    from .launching.call_counters import Counted
     from .launching.carriers import Carriers
-    from .launching.counting import Counted
     from .launching.loops import Loop, Rows
     from .launching.messages import Lines
 

@@ -10,9 +10,9 @@ from ...ops.convolution.primitives import RECORDS
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import Cells, StepCells
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
     from ..cuda.library.cudnn import LibraryGraph
     from ..cuda.memory import PlanMemory
 

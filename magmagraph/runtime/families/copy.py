@@ -8,9 +8,9 @@ from ...codegen.steps import bytes_of
 from ...ir.plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import Cells, StepCells
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _cpu(cells: StepCells, step: Step, number: int) -> Cells:

@@ -11,9 +11,9 @@ from ...ir.plan import KernelFamily, Role, Step
 from ...ops.control.fused import FUSED, FUSED_MANY
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import Cells, StepCells
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:

@@ -11,9 +11,9 @@ from ...ops.products.lowered import GEMV_SUM
 from .gemm import accumulated, dtype_refusal
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import Cells, StepCells
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:

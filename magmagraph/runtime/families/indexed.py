@@ -16,9 +16,9 @@ from .dtypes import POSITIONS
 from .scatter import rows_refusal
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import Cells, StepCells
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:

@@ -10,7 +10,7 @@ from ...ops.control.branch import BRANCH
 from ...ops.control.loop import LOOP
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import Cells, StepCells
 
 
 def _refusal(node: Node, device: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ....codegen.cuda.kernels import ALONE_NAME, RegionKernels
-from ....codegen.cuda.shares import WIDE, Launch, Shares
+from ....codegen.cuda.launch_config import WIDE, Launch, Shares
 from ....ir.records import record
 from ..launching.streams import Range
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ....codegen.cuda.kernels import ALONE_NAME, RegionKernels
+from ....codegen.cuda.launch_config import ALONE, WIDE, Launch, Shares, launches_of, lines_for
 from ....codegen.cuda.prelude import MAX_ARGUMENTS, complete
-from ....codegen.cuda.shares import ALONE, WIDE, Launch, Shares, launches_of, lines_for
 from ....codegen.region.analysis import Refusal, analyze_for_gpu
 from ....errors import PlanError, message
 from ....ir.fallback import Refused

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ....codegen.cuda.kernels import RegionKernels
+from ....codegen.cuda.launch_config import ALONE, Launch
 from ....codegen.cuda.prelude import MAX_ARGUMENTS
-from ....codegen.cuda.shares import ALONE, Launch
 from ..launching.calls import KernelCall
 from ..launching.streams import Touched, dependencies
 

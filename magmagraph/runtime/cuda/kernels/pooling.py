@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ....codegen.cuda.launch_config import ALONE
 from ....codegen.cuda.pooling_code import WORDS, Pooling, axes_of, kernel_for, source
 from ....codegen.cuda.prelude import complete
-from ....codegen.cuda.shares import ALONE
 from ....codegen.steps import shape_of
 from ....ir import dims
 from ....ir.plan import Step

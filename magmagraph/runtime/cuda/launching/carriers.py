@@ -19,7 +19,7 @@ from ...comm.claims import Claim, claim, loaded
 from ...comm.nccl import NcclRank
 
 if TYPE_CHECKING:
-    from ...comm.aware import AwareRank
+    from ...comm.cuda_aware_mpi import AwareRank
 
 __all__ = ["VARIABLE", "Carriers", "carriers_of", "library"]
 
@@ -133,7 +133,7 @@ def _says(host: Communicator) -> Claim:
 
 def _trial() -> Callable[[Communicator, Any], tuple[AwareRank | None, str]]:
     """Return what tries that; it imports MPI."""
-    from ...comm.aware import tried
+    from ...comm.cuda_aware_mpi import tried
 
     return tried
 

@@ -21,13 +21,13 @@ from ....ops.collective.arrays import Axis, summed
 from ....ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
 from ....ops.collective.whole import ALLREDUCE_MANY
 from ..memory import PlanMemory
+from .call_counters import is_timed
 from .calls import CollectiveCall, LibraryCall, TimedCall
 from .carriers import VARIABLE, carriers_of
-from .counting import is_timed
 from .packing import copied, packs
 
 if TYPE_CHECKING:
-    from ...comm.aware import AwareRank
+    from ...comm.cuda_aware_mpi import AwareRank
 
 __all__ = ["CollectiveCall", "by_addresses", "collective", "unsent"]
 

@@ -23,7 +23,7 @@ from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import CollectiveCall, LibraryCall
 from .carriers import library
-from .speaking import bodies_within, holds, is_message, speaks
+from .message_nodes import bodies_within, holds, is_message, speaks
 from .streams import Touched
 
 __all__ = ["End", "Line", "Lines", "is_message", "lines_of", "message", "messages_of", "speaks"]

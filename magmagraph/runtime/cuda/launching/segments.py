@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ....errors import MagmagraphError
 from ....ir.plan import Step
+from .call_counters import Counts, Flags
 from .calls import CollectiveCall, KernelCall, TimedCall, calls_of, cost_of
-from .counting import Counts, Flags
 from .streams import Touched, assign, dependencies, joins
 
 __all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed", "queued"]

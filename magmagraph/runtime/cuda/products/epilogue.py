@@ -8,7 +8,7 @@ from ....codegen.c.scalar import load, storage_type, store
 from ....codegen.c.text import indent
 from ....codegen.cuda.cuda_code import CudaCode
 from ....codegen.cuda.kernels import RegionKernels
-from ....codegen.cuda.shares import Shares
+from ....codegen.cuda.launch_config import Shares
 from ....codegen.functions.scalar import computing_type
 from ....codegen.region.analysis import Fold, Output, Region
 from ....codegen.region.parts import indexed

@@ -22,9 +22,9 @@ from ..arrange import reading
 from ..kernels.fused import kernels_of
 from ..launching.calls import LibraryCall
 from ..launching.fused_launches import kernel_call
+from ..launching.launch_units import Unit
 from ..launching.launches import StepLaunches
 from ..launching.streams import Range, Touched
-from ..launching.units import Unit
 from ..memory import PlanMemory
 from .cuts import cut_for
 from .library_epilogue import library_epilogue

@@ -16,7 +16,7 @@ from ....ir.records import record
 from ..arrange import reader_of
 from ..launching.streams import Range
 from ..memory import PlanMemory
-from .behind import follows_well
+from .chained_gemm import follows_well
 from .cuts import SMALL, Configuration
 from .products import ProductShape, cut_of
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....codegen.cuda.shares import Shares
+from ....codegen.cuda.launch_config import Shares
 from ....ir.plan import Step
 from ..kernels.bodies import Body
 from ..launching.calls import KernelCall
 from ..launching.fused_launches import FusedLaunches, kernel_call
+from ..launching.launch_units import Unit, together
 from ..launching.streams import Touched
-from ..launching.units import Unit, together
-from .behind import BehindRows, blocks_across
+from .chained_gemm import BehindRows, blocks_across
 from .epilogue import RegionEpilogue, TileEpilogue
 from .merge import Merge, read_first
 from .products import call_of, load, product_of

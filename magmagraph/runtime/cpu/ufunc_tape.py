@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .placing import Call, Program, Value, copied, place
+from .tape_memory import Call, Program, Value, copied, place
 
 __all__ = ["Script", "Unwritten"]
 

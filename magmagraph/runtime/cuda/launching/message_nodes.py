@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....ir.graph import Node
 from ....ir.op import Kind
-from ...together import bodies_within, holds, speaks
+from ...rank_agreement import bodies_within, holds, speaks
 
 __all__ = ["bodies_within", "holds", "is_message", "speaks"]
 

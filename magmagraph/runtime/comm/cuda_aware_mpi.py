@@ -20,8 +20,8 @@ import numpy as np
 from ...ir.communicator import SERVER_TAG, Communicator, Mesh
 from ..watch import timeout
 from .mpi import MPI, MPIRank
+from .pending_sends import SENT
 from .reducing import FUNCTIONS, narrow
-from .sent import SENT
 
 __all__ = ["AwareRank", "tried"]
 

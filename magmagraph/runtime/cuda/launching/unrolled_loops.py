@@ -23,8 +23,8 @@ from ....ir.plan import Step
 from ....ops.control.loop import LOOP
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall, TimedCall
+from .launch_units import Unit
 from .streams import Range, Touched
-from .units import Unit
 
 __all__ = ["MOST", "is_counted", "moved", "turns"]
 

@@ -989,7 +989,7 @@ class Function:
 
     def save(self, path: FilePath) -> None:
         """Write the function to an archive, which `mg.load` reads."""
-        from ..text.archive import save
+        from .archive import save
 
         save(self, path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import FallbackWarning, PlanError
+from magmagraph.function.archive import seal
 from magmagraph.runtime.families import FAMILIES
-from magmagraph.text.archive import seal
 from magmagraph.text.reading import load as load_text
 from magmagraph.text.writing import dump
 
@@ -143,7 +144,7 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: Any) -> N
     def fail(*args: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("magmagraph.text.archive._write", fail)
+    monkeypatch.setattr(sys.modules["magmagraph.function.archive"], "_write", fail)
     with pytest.raises(OSError, match="disk full"):
         function.save(path)
     assert path.read_bytes() == b"old"

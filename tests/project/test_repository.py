@@ -37,8 +37,6 @@ UPWARD = {
     ("ir", "help"): "names of other libraries, where an attribute is missing",
     ("ir", "runtime"): "the communicator of the process, made when it is first asked for",
     ("ops", "autodiff"): "gradients of loops, branches and attention",
-    ("text", "distributed"): "strategies of a saved function",
-    ("text", "function"): "the structure of a saved function's arguments",
     ("distributed", "function"): "a cost model that measures a function",
     ("distributed", "inspect"): "a cost model that measures and draws",
     ("function", "data"): "batches, which functions take",

@@ -37,14 +37,14 @@ from ..errors import (
 from ..files.arrays import read_npy
 from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
-from ..function.structure import Structure
 from ..ir.collection import collection_paused
 from ..ir.graph import Graph, Node
 from ..ir.plan import Role
 from ..ir.types import FilePath
+from ..text.reading import load_graph
+from ..text.writing import Writer, dump
 from .archive_schema import MANIFEST, SETTINGS
-from .reading import load_graph
-from .writing import Writer, dump
+from .structure import Structure
 
 FORMAT = 1
 _MANIFEST = "manifest.json"

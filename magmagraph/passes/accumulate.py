@@ -1,4 +1,4 @@
-"""Write the renewal of a variable by a product, or by rows, as one step that adds into it.
+"""Write the update of a variable by a product, or by rows, as one step that adds to it in place.
 
 Before::
 
@@ -87,7 +87,7 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
 def _reason(
     variable: Node, terms: list[Term], products: list[Term], reads: dict[Node, int]
 ) -> str | None:
-    """Return why a renewal is not written as one product, or None."""
+    """Return why an update is not written as one product, or None."""
     product = products[0].node
     if len(products) > 1:
         return f"{len(products)} products are added, and one call adds only one"

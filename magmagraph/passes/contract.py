@@ -201,7 +201,7 @@ def _is_gram(node: Node) -> bool:
 
 
 def _no_syrk(match: Match) -> str | None:
-    """Return why a product with the own transpose is a gemm all the same."""
+    """Return why a product of a matrix and its transpose stays a gemm, or None."""
     node = match.root
     precision = match.options.precision
     if precision != "float32" and node.dtype == _SYRK_DTYPES[0]:
@@ -240,7 +240,7 @@ def _flags(match: Match) -> Node | None:
 
 
 def _transposed_product(match: Match) -> Node | None:
-    """(A B)ᵀ = Bᵀ Aᵀ, which costs nothing where A B itself is not wanted."""
+    """Rewrite (A B)ᵀ to Bᵀ Aᵀ, which costs nothing where A B itself is not used."""
     product = match.root.inputs[0]
     if product.op is not GEMM or not swaps_last_two(match.root) or product.attrs["accumulate"]:
         return None
@@ -256,7 +256,7 @@ def _transposed_product(match: Match) -> Node | None:
 
 
 def _scaled_factor(match: Match) -> Node | None:
-    """A scalar factor of a matrix that is in memory anyway is the product's alpha.
+    """Move a scalar factor of a matrix that is already in memory to alpha of the product.
 
     One of unknown size stays, see `rewriting.scales`.
     """
@@ -283,7 +283,7 @@ def _looks_scaled(node: Node) -> bool:
 
 
 def _summed_batch(match: Match) -> Node | None:
-    """The sum over a batch of AᵀB is one product over the rows of all of them."""
+    """Rewrite the sum over a batch of AᵀB to one product over all rows."""
     node = match.root
     product = node.inputs[0]
     if product.op is not GEMM or len(product.inputs) != 2 or match.reads(product) > 1:
@@ -306,7 +306,7 @@ def _summed_batch(match: Match) -> Node | None:
 
 
 def _repeated_factor(match: Match) -> Node | None:
-    """A factor repeated over the batch needs no copies: products broadcast by themselves."""
+    """Remove copies of a factor over the batch: products broadcast their operands."""
     node = match.root
     inputs = list(node.inputs)
     changed = False

@@ -1,4 +1,4 @@
-"""Named graphs written out: what stands for one operation to its user stands for none here.
+"""Inline subgraphs, which are one operation to their user.
 
 It comes with `simplify`, so that every other rule sees what is inside.
 """

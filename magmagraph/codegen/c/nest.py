@@ -119,7 +119,7 @@ class Nest:
         return Vectors(count, unkept=unkept, along=self.along, value=self.value)
 
     def _asks_ahead(self, nodes: Sequence[Node]) -> bool:
-        """Return whether the innermost loop may ask for what it reads: it passes over it first."""
+        """Return whether the innermost loop may prefetch: it is the first to read its operands."""
         code, region = self.code, self.region
         if self.lanes is None or self.stage or self.number or code.finishing:
             return False
@@ -155,7 +155,7 @@ class Nest:
         return "wide" if strip else self.code.extent(loop)
 
     def _vector_loop(self, inside: list[str]) -> list[str]:
-        """Return the innermost loop, with what it folds into parts of its own."""
+        """Return the innermost loop, with its reductions into partial results."""
         i, limit = f"i{self.inner}", self._limit(self.inner)
         if self.lanes is not None:
             return self._groups(i, limit, inside)

@@ -75,7 +75,7 @@ def vectorizes(
 
 
 def _in_groups(node: Node, along: Callable[[Node], bool]) -> bool:
-    """Return whether there is a group for what a node computes: exp is one of groups alone."""
+    """Return whether a node can be computed in vector groups; exp has only that form."""
     return plain(node, "exp") and ("exp" not in calls(node) or all(map(along, node.inputs)))
 
 

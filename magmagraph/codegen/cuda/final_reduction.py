@@ -41,7 +41,7 @@ class Ends:
         return len(kept) == 1 and loops == kept
 
     def tail(self) -> list[str]:
-        """Return the lines with which the block that is done last ends the sums, where told to."""
+        """Return the lines with which the last block finishes the sums, where requested."""
         code, region = self.code, self.code.region
         counter = code.number("counter_place", "counter_address")
         lines = [

@@ -203,7 +203,7 @@ class RegionKernels:
         return self._kernel(f"d{width}", body, self._most_threads(width))
 
     def _kept(self, width: int, narrow: Narrow | None = None) -> tuple[Workers, list[str]]:
-        """Return workers that keep what they read, and dear values where they fit; their lines."""
+        """Return workers that keep operands and costly values in registers; and their lines."""
         self.code.scope = {}
         parts = narrow.parts if narrow else KEPT_PARTS
         again, walk = self.code.walk, Walk(self.region)
@@ -301,7 +301,7 @@ class RegionKernels:
         return self.texts[suffix]
 
     def text(self, suffix: str) -> str:
-        """Return the source of one kernel; that of launches which begin alone waits for nothing."""
+        """Return the source of one kernel; a launch that does not overlap waits for nothing."""
         plain = suffix.removesuffix(ALONE_NAME)
         text = self.texts[plain]
         if plain == suffix:

@@ -160,7 +160,7 @@ class Shares(RegionNumbers):
         return self.used_lines[position]
 
     def numbers(self) -> list[int]:
-        """Return what the kernels are told, in order."""
+        """Return the numbers that the kernels receive, in order."""
         return [self.number(what, where) for what, where in self.kernels.code.numbers]
 
     # ---- Whether elements can be moved some at a time
@@ -363,7 +363,7 @@ class Shares(RegionNumbers):
         return AHEAD * self.multiprocessors // row
 
     def bytes_ahead(self, position: int) -> int:
-        """Return the bytes of an operand's row where rows lie one behind the other, else 0."""
+        """Return the bytes of an operand's row where rows are contiguous, else 0."""
         region = self.region
         node = list(region.accesses)[position]
         loops = range(region.depth)

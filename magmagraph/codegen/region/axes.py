@@ -119,7 +119,7 @@ class AxisClasses:
         self.axes[node] = tuple(result)
 
     def reduce(self, node: Node) -> frozenset[int]:
-        """Give a reduction the classes of what is left; return the members that are reduced."""
+        """Give a reduction the classes of its remaining axes; return the reduced members."""
         operand = node.inputs[0]
         gone = set(reduced_axes(node))
         source = self.axes[operand]

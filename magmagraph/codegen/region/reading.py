@@ -1,4 +1,4 @@
-"""The first walk over a fused body: which axes are one, what is read, what is reduced."""
+"""The first walk over a fused body: find equal axes, operands and reductions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .axes import AxisClasses, Refused
 
 
 class Reading:
-    """What one walk over a body finds.
+    """The result of one walk over a body.
 
     Attributes
     ----------

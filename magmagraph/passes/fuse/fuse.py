@@ -87,7 +87,7 @@ class _Kernels:
         return cluster
 
     def _groups(self) -> list[list[Cluster]]:
-        """Return the kernels to be: clusters, those that only renew variables as one."""
+        """Return the groups that become kernels: clusters that only update variables are one."""
         self._break_cycles()
         cluster_of, unread = self.clusters.of, self.clusters.unread
         computed = [n for n in self.facts.core if n in cluster_of and n not in unread]
@@ -215,7 +215,7 @@ class _Kernels:
         return parts
 
     def _break_cycles(self) -> None:
-        """Halve clusters until none waits, through others, for what it makes itself.
+        """Split clusters in halves until none depends, through others, on its own results.
 
         The search for a path that allows a join looks at few steps of a large graph, and so may
         miss one that leads through clusters reaching far ahead in the program.
@@ -307,7 +307,7 @@ class _Kernels:
         built: set[int] = set()
 
         def needs(node: Node) -> list[Node]:
-            """Return what must exist before the node: the operands of its kernel, or its own."""
+            """Return the values that a node depends on: the operands of its kernel, or its own."""
             if node in group_of:
                 return [operand for _, taken, _ in bodies[group_of[node]] for operand in taken]
             return list(node.inputs)

@@ -106,7 +106,7 @@ class Joins:
     def made(
         self, nodes: Iterable[Node], cluster: Cluster | None = None
     ) -> tuple[Form, str | None]:
-        """Return what a kernel of some nodes computes, and why it is no region.
+        """Return the form of the kernel of some nodes, or why it is no region.
 
         One array that is read along two ways (``x[:, None] - x[None, :]``) is two operands where
         one is refused: an axis of it is two axes of the region.
@@ -248,7 +248,7 @@ class Joins:
                     alive.append(now)
 
     def recompute_cheap(self) -> None:
-        """Let readers compute cheap values again from what is in memory anyway.
+        """Let readers recompute cheap values from operands that are already in memory.
 
         A derivative such as ``s * (1 - s)`` belongs where it is used: its producer would write it
         beside ``s``, and its reader would read it in place of ``s``.

@@ -39,7 +39,7 @@ class Copy:
 
 @dataclass
 class Placement:
-    """Where every buffer lies.
+    """The placement of every buffer.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class _Planner:
             self.last_failing = len(self.steps)
 
     def _keep_operands(self) -> None:
-        """Let what a collective under way reads stay as it is until the collective has ended."""
+        """Keep the operands of an overlapped collective alive until it has ended."""
         readers: dict[Node, list[int]] = {}
         for (node, _), places in self.readers.items():
             readers.setdefault(node, []).extend(places)
@@ -161,7 +161,7 @@ class _Planner:
                 self.readers[buffer].append(landing - 1)
 
     def _overwritten(self, at: int, result: int) -> set[int]:
-        """Return the operands of a step in whose memory one of its results may lie."""
+        """Return the operands of a step that one of its results may overwrite."""
         pairs = self._pairs.get(at)
         if pairs is None:
             pairs = self._pairs[at] = {}
@@ -243,7 +243,7 @@ class _Planner:
         return ends
 
     def _updates_in_place(self) -> dict[Buffer, Node]:
-        """Return the buffers that may be written straight into the variable they renew."""
+        """Return the buffers that may be written directly into the variable they update."""
         outputs = {buffer_of(node) for node in self.graph.outputs}
         chosen: dict[Buffer, Node] = {}
         for variable, value in self.graph.updates:

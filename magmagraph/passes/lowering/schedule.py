@@ -76,7 +76,7 @@ def effect_order(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int, in
 
 
 def anti_dependences(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int, int]]:
-    """Return pairs (step that renews a variable, other reader of the old value) to be ordered.
+    """Return pairs (step that updates a variable, other reader of the old value) to be ordered.
 
     A pair that would make a cycle is left out; the memory pass then copies and says so.
     """
@@ -121,7 +121,7 @@ def _reaches(start: int, targets: set[int], after: Mapping[int, Sequence[int]]) 
 
 
 def live_profile(case: Problem, order: Sequence[int]) -> list[int]:
-    """Return the bytes alive in each step: what it reads, what it makes, what is needed later."""
+    """Return the bytes alive in each step: operands, results, and values that later steps read."""
     last = dict.fromkeys(range(len(case.sizes)), -1)
     for at, step in enumerate(order):
         for buffer in case.reads[step]:

@@ -180,7 +180,7 @@ class _Scaling:
         return made
 
     def _unmarked(self, marker: Node, value: Node) -> Node:
-        """Return what a marker becomes: its operand, scaled or divided by the scale."""
+        """Return the replacement of a marker: its operand, multiplied or divided by the scale."""
         role = marker.attrs["role"]
         if self.scale is not None and _is_left_over(marker):
             before = marker.inputs[0].op.kind is Kind.LEAF

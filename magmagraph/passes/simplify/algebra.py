@@ -190,7 +190,7 @@ def _chosen(match: Match) -> Node | None:
 
 
 def _logic(match: Match) -> Node | None:
-    """Drop a neutral operand of and / or; take a dominant one."""
+    """Drop a neutral operand of and / or; return a dominant one."""
     left, right = match.root.inputs
     if left is right:
         return left
@@ -223,7 +223,7 @@ def _exponential_of_logarithm(match: Match) -> str | None:
 
 
 def _scalar_out_of_sum(match: Match) -> Node | None:
-    """A factor that does not vary over the summed axes multiplies the sum, not every element.
+    """Move a factor that does not vary over the summed axes out of the sum.
 
     Only where it is not small: see `rewriting.scales`.
     """

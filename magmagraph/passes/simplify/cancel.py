@@ -85,7 +85,7 @@ def _would_change(match: Match, term: Node, factor: Node, depth: int = 0) -> boo
 
 
 def _distributed(match: Match) -> Node | None:
-    """(a + b) * c is a * c + b * c where something cancels in one of them."""
+    """Rewrite (a + b) * c to a * c + b * c where a factor cancels in one of the terms."""
     left, right = match.root.inputs
     for total, factor in ((left, right), (right, left)):
         if total.op not in (ADD, SUBTRACT) or not _would_change(match, total, factor):
@@ -98,7 +98,7 @@ def _distributed(match: Match) -> Node | None:
 
 
 def _placed(match: Match) -> Node | None:
-    """A factor of a piece put among zeros multiplies the piece."""
+    """Multiply a slice before it is padded with zeros."""
     node = match.root
     for position, operand in enumerate(node.inputs):
         if operand.op is not PLACE or operand.type != node.type or operand.attrs["value"] != 0:
@@ -116,7 +116,7 @@ def _placed(match: Match) -> Node | None:
 
 
 def _piece(place: Node, other: Node) -> Node | None:
-    """Return of another operand the piece that stands where `place` puts its own."""
+    """Return the slice of another operand at the position where `place` puts its own."""
     if other.shape == ():
         return other
     cut = SLICE(
@@ -127,7 +127,7 @@ def _piece(place: Node, other: Node) -> Node | None:
 
 
 def _sum_of_placed(match: Match) -> Node | None:
-    """A sum along axes over which a piece stands among zeros is the sum of the piece."""
+    """Sum a slice instead of the same slice padded with zeros along the summed axes."""
     place = match.root.inputs[0]
     if place.attrs["value"] != 0:
         return None
@@ -168,7 +168,7 @@ def _divisor_out_of_sum(match: Match) -> Node | None:
 
 
 def _slope_of_x_log_x(match: Match) -> Node | None:
-    """Beside log(x), the term (c * x) / x is c also at 0."""
+    """Replace the term (c * x) / x that is added to log(x) by c, also at 0."""
     for one, other in (match.root.inputs, match.root.inputs[::-1]):
         if other.op is not DIVIDE or not _reads_logarithm(one, other.inputs[1]):
             continue

@@ -55,7 +55,7 @@ def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
 
 
 def _reason(graph: Graph, matrix: Node, found: list[_Use], options: Options) -> str | None:
-    """Return why each of the nodes factors by itself, or None."""
+    """Return why the nodes do not share one factorization, or None."""
     there = any(reader.op is LU for reader in graph.users[matrix])
     if len(found) < 2 and not there:
         return "only one operation needs the factors of this matrix"

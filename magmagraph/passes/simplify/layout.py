@@ -177,7 +177,7 @@ def _move(match: Match) -> Node | None:
 
 
 def _narrow(match: Match) -> Node | None:
-    """Elementwise operations broadcast by themselves: nothing is repeated ahead of them."""
+    """Remove broadcasts before elementwise operations, which broadcast their operands."""
     node = match.root
     if node.op.kind is not Kind.ELEMENTWISE:
         return None
@@ -276,7 +276,7 @@ def _sum(match: Match) -> Node | None:
 
 
 def _sum_of_reshaped(source: Node, axes: tuple[int, ...]) -> Node | None:
-    """A sum over all axes behind the first ones does not see how those are arranged."""
+    """Ignore a reshape of the trailing axes in a sum over all of them."""
     inner = source.inputs[0]
     kept = source.ndim - len(axes)
     if axes != tuple(range(kept, source.ndim)) or not 0 < kept < inner.ndim:

@@ -1,4 +1,4 @@
-"""Rules of linear algebra: inverses become solutions, and what is known of a matrix is used.
+"""Rules of linear algebra: replace inverses by solves, and use the structure of matrices.
 
 Each is at least as accurate as what it replaces: a solution than a product with an inverse, a
 triangular system than a general one, a logarithm of a determinant than a determinant that leaves
@@ -131,7 +131,7 @@ def _product_of_solution(match: Match) -> Node | None:
 
 
 def _unmasked(node: Node, lower: bool) -> Node:
-    """Return a matrix that has the same triangle: what is masked need not be masked out."""
+    """Return a matrix with the same triangle, without a mask that the solve does not need."""
     mask = masked(node)
     if mask is None or mask[0].shape != node.shape:
         return node
@@ -298,7 +298,7 @@ def _log_of_determinant(match: Match) -> Node:
 
 
 def _product_of_factors(match: Match) -> Node | None:
-    """L Lᵀ of Cholesky's factor is the matrix that was factored; so is Q R."""
+    """Replace L Lᵀ of a Cholesky factor, or Q R, by the matrix that was factored."""
     left, right = match.root.inputs
     if left.op is CHOLESKY and is_adjoint(left, right):
         A = left.inputs[0]

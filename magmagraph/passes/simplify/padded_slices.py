@@ -1,4 +1,4 @@
-"""Pieces that lie side by side: the sum of what is placed among zeros is what stands together.
+"""Rewrite a sum of zero-padded slices to a concatenation.
 
 It is what the gradient of `split` makes, of every slice a piece among zeros.
 """
@@ -14,7 +14,7 @@ from ..rewriting.rewrite import Match, Rule
 
 
 def placed_axis(node: Node) -> int | None:
-    """Return the one axis along which zeros stand around a piece, or None for anything else."""
+    """Return the one axis along which a slice is padded with zeros, or None for anything else."""
     attrs = node.attrs
     if node.op is not PLACE or set(attrs["steps"]) != {1} or attrs["value"] != 0:
         return None
@@ -69,7 +69,7 @@ def _end(node: Node, axis: int) -> Extent:
 
 
 def _parts(node: Node, axis: int) -> tuple[Node, ...]:
-    """Return what a piece is made of by joining along the axis."""
+    """Return the parts of a concatenation along the axis."""
     piece = node.inputs[0]
     if piece.op is CONCATENATE and piece.attrs["axis"] == axis:
         return piece.inputs

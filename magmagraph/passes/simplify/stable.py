@@ -1,4 +1,4 @@
-"""Stable forms: expressions that leave the range of floats between finite ends, written anew.
+"""Rewrite expressions whose intermediate values overflow or underflow to stable forms.
 
 Before::
 
@@ -129,7 +129,7 @@ def _hypot(match: Match) -> Node | None:
 
 
 def _length(match: Match) -> Node | None:
-    """sqrt(sum(a * a)) is taken of a over its largest element, and multiplied by that."""
+    """Rewrite sqrt(sum(a * a)) to divide a by its largest element first, against overflow."""
     return length(match.root.inputs[0])
 
 
@@ -152,7 +152,7 @@ def _root_of_square(node: Node) -> Node | None:
 
 
 def _log_of_narrowed(match: Match) -> Node | None:
-    """log(narrow(x)) is narrow(log(x)): what underflows in a type may have a logarithm in it."""
+    """Rewrite log(cast(x)) to cast(log(x)): x may underflow in a dtype, and log(x) may not."""
     narrow = match.root.inputs[0]
     wide = narrow.inputs[0]
     if not is_float(wide.dtype) or wide.dtype.itemsize <= narrow.dtype.itemsize:
@@ -193,7 +193,7 @@ def is_special(node: Node) -> bool:
 
 
 def _lift(match: Match) -> Node | None:
-    """f(move(a)) is move(f(a)): so the forms are found whatever moves stand between."""
+    """Rewrite f(layout(a)) to layout(f(a)), so that patterns match across layout operations."""
     node = match.root
     at = next(
         (i for i, o in enumerate(node.inputs) if o.op in MOVES and _wanted(node, o)),
@@ -224,7 +224,7 @@ def _wanted(node: Node, move: Node) -> bool:
 
 
 def _below(node: Node, move: Node, operand: Node) -> Node | None:
-    """Return the other operand as it stands before the move, or None."""
+    """Return the other operand as it is before the layout operation, or None."""
     if operand.op is CONSTANT and operand.shape == ():
         return operand
     if operand.op is move.op and operand.inputs[0].type == move.inputs[0].type:
@@ -249,7 +249,7 @@ def _looks_movable(node: Node) -> bool:
 
 
 def _same_move(match: Match) -> Node | None:
-    """f(move(a), move(b)) is move(f(a, b)): one move instead of several."""
+    """Rewrite f(layout(a), layout(b)) to layout(f(a, b))."""
     node = match.root
     first = node.inputs[0]
     source = first.inputs[0]

@@ -34,7 +34,7 @@ MOST_LOOKED_AT = 200  # nodes of a factor
 
 
 def keeps_empty_sums(factor: Node, source: Node, axes: Sequence[int]) -> bool:
-    """Return whether a factor leaves a sum of nothing 0 also where it stands outside of it.
+    """Return whether an empty sum stays 0 when a factor moves out of it.
 
     Where there is nothing along a named dimension, the mean over it is NaN. Inside of a sum over
     that dimension nothing is multiplied by it.

@@ -1,4 +1,4 @@
-"""What a caller hands over: matched to inputs, checked, converted within its kind."""
+"""Match a caller's arguments to inputs, check them, and convert them within their kind."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def substitute(target: Any, replacements: Mapping[Node, Any]) -> Any:
 
 
 def _checked(replacements: Mapping[Node, Any], present: Any) -> dict[Node, Node]:
-    """Return the replacements as nodes of the types of what they replace."""
+    """Return the replacements as nodes with the types of the replaced nodes."""
     known = {id(node) for node in present}
     checked: dict[Node, Node] = {}
     for old, value in replacements.items():

@@ -17,7 +17,7 @@ VERSION = 1  # of the JSON text
 
 @dataclass(frozen=True)
 class Stage:
-    """What one pass did with the node.
+    """The effect of one pass on the node.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ def _follow(function: Any, member: Node, found: Explanation) -> dict[Node, bool]
 
 
 def _refused(function: Any, name: str, here: dict[Node, bool]) -> list[Stage]:
-    """Return what a pass left alone, and why."""
+    """Return the rewrites that a pass refused, and why."""
     reasons = [
         (rule, why) for node in here for rule, why in function.report[name].reasons(node).items()
     ]
@@ -291,7 +291,7 @@ def _absorbed(
 
 
 def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
-    """Add the steps that compute the nodes, or where their values lie."""
+    """Add the steps that compute the nodes, or the slots of their values."""
     plan: Plan = function.plan
     steps = {
         step.node: (i, step) for i, step in enumerate(plan.steps) if step.role is not Role.COPY

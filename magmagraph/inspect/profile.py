@@ -172,7 +172,7 @@ class Profile:
 
     @property
     def bytes(self) -> int:
-        """What all steps move."""
+        """The memory traffic of all steps, in bytes."""
         return sum(step.bytes for step in self.steps)
 
     @property

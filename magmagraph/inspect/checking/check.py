@@ -361,7 +361,7 @@ class _Checker:
         wrong: int,
         increase: float,
     ) -> Blame:
-        """Return the first node of the graph whose value is not that of what it stands for."""
+        """Return the first node of the graph whose value differs from its source node's."""
         guilty = _roots(graph)[wrong]
         for node in graph.nodes:
             source = standing.get(node)

@@ -1,4 +1,4 @@
-"""What the viewer shows, as plain values: docs/viewer-schema.md describes them.
+"""The data of the viewer, as plain values: docs/viewer-schema.md describes them.
 
 One table has every node of every graph, since a node that a pass leaves alone stays the same
 node; a graph is what its pass adds and drops. Texts stand once, in a table of their own.
@@ -38,7 +38,7 @@ _OWNERS = frozenset(("key", "state", "body", "bodies"))
 
 @dataclass
 class Pages:
-    """What a page is made of.
+    """The parts of a page.
 
     Attributes
     ----------

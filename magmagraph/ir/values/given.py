@@ -1,4 +1,4 @@
-"""What callers hand over that is no array of numbers: told apart, and told in their words."""
+"""Recognize arguments that are no arrays of numbers, and describe them in error messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made_of_numbers(array: np.ndarray) -> bool:
 
 
 def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
-    """Return an array in a dtype of its kind; what is beyond a float's range becomes infinite.
+    """Cast an array to a dtype of its kind; values beyond a float's range become infinite.
 
     Parameters
     ----------

@@ -147,7 +147,7 @@ class State:
 
 
 def aligned_copy(value: np.ndarray, alignment: int = 64) -> np.ndarray:
-    """Return a C-contiguous copy whose first byte lies on a multiple of `alignment`."""
+    """Return a C-contiguous copy that is aligned to `alignment` bytes."""
     result = aligned(np.empty, value.shape, value.dtype, alignment)
     result[...] = value
     return result
@@ -156,7 +156,7 @@ def aligned_copy(value: np.ndarray, alignment: int = 64) -> np.ndarray:
 def aligned(
     make: Callable[..., np.ndarray], shape: tuple[int, ...], dtype: np.dtype, alignment: int = 64
 ) -> np.ndarray:
-    """Return an array of `make`, whose first byte lies on a multiple of `alignment`."""
+    """Return an array of `make` that is aligned to `alignment` bytes."""
     size = math.prod(shape) * dtype.itemsize
     raw = make(size + alignment, dtype=np.uint8)
     start = -raw.ctypes.data % alignment

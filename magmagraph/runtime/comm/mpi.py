@@ -124,7 +124,7 @@ class MPIRank(Communicator):
         return _contiguous(array)
 
     def _ready(self) -> None:
-        """Return when operands are what they are to be: those of the host always are."""
+        """Wait until operands are ready: those on the host always are."""
 
     def _done(self, request: Any) -> None:
         while not request.Test():
@@ -309,7 +309,7 @@ class MPIRank(Communicator):
         return [given for _, given in told]
 
     def agree(self, failure: Any, what: str) -> list[Any] | None:
-        """Return what has failed on each rank, or None where nothing has."""
+        """Return the failure of each rank, or None where none failed."""
         failed = failure is not None
         if self._turnstile is not None:
             failed = self._turnstile.meet(failed, _Waiting(what, None, self.size))

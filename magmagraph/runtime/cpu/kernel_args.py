@@ -26,7 +26,7 @@ Cells = tuple[int, list[int], list[tuple[int, int]]]
 
 @dataclass
 class Prepared:
-    """What a plan has on this machine for all sizes.
+    """The compiled parts of a plan on this machine, for all sizes.
 
     Attributes
     ----------

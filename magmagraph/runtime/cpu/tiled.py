@@ -71,7 +71,7 @@ def run(
 
 @dataclass(eq=False)
 class Source:
-    """What lies along the loops: an operand, a result, positions, what is left of rows.
+    """An array along the loops: an operand, a result, positions, or a row reduction.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Source:
 
     @property
     def nested(self) -> bool:
-        """Whether the last axis lies closest in memory."""
+        """Whether the last axis is contiguous in memory."""
         if len(self.strides) != len(self.shape):
             return False  # not known
         steps = [s for n, s in zip(self.shape, self.strides, strict=True) if n > 1]
@@ -254,7 +254,7 @@ class Tiles:
         return Source(shape, dtype, strides, offset * size)
 
     def _find_constants(self) -> None:
-        """Compute what is the same in all runs: single elements, and positions."""
+        """Compute the values that are the same in all runs: single elements, and positions."""
         region, single = self.region, self._single
         for node, value in region.values.items():
             if node in self._sources or value.source is not node:
@@ -402,7 +402,7 @@ def _lengths(tile: Slices) -> tuple[int, ...]:
 
 
 class _Writing:
-    """Writes down what a tile of some shape takes."""
+    """Record the calls for a tile of one shape."""
 
     def __init__(self, tiles: Tiles, lengths: tuple[int, ...]) -> None:
         self.tiles = tiles
@@ -461,7 +461,7 @@ class _Writing:
         self.numbers[node] = script.cast(number, node.dtype)
 
     def join(self, fold: Fold, left: Source | None) -> None:
-        """Write down a fold across rows, and what it adds to that of the rows before."""
+        """Record a reduction across rows, combined with that of the rows before."""
         script = self.script
         operand = self.numbers[self.tiles.region.values[fold.operand].source]
         number, function = self._fold(fold, operand)

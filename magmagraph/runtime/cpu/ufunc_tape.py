@@ -37,7 +37,7 @@ _FOLDS = {
 
 
 class Unwritten(Exception):
-    """An expression does what a list of calls cannot say."""
+    """An expression cannot be recorded as a list of calls."""
 
 
 # What expressions raise that ask a `Stand` for more than its shape and dtype: NumPy's functions and
@@ -86,7 +86,7 @@ class Script:
         over: bool = False,
         key: Any = None,
     ) -> int:
-        """Return the result of a function that is told, as `out`, where to write it.
+        """Return the result of a function that takes its target as `out`.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class Script:
         return math.prod(shape[i] for i in along if i in axes)
 
     def _chosen(self, condition: int, x: Any, y: Any) -> int:
-        """Write down ``where``: by the bits of many elements, which are as dear wherever they lie.
+        """Record ``where``, by the bits of many elements: its cost does not depend on alignment.
 
         A choice by branches takes ten times as long where nobody can foretell it.
         """
@@ -253,7 +253,7 @@ class Script:
 
 
 class Stand(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of which only shape and dtype are known: what is done to it is written down."""
+    """A placeholder array with shape and dtype that records the functions applied to it."""
 
     __slots__ = ("number", "script")
 

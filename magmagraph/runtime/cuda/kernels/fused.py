@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """What it is looked up by."""
+        """The key in the table of modules."""
         return f"{self.kernels.key}_{self.suffix}", self.wide
 
     @property
@@ -218,7 +218,7 @@ class Modules:
         self._functions[place] = function.ptr
 
     def _groups(self, wanted: Sequence[Wanted]) -> tuple[list[list[Wanted]], list[str]]:
-        """Return what is not loaded yet in groups of similar length, and the source of each."""
+        """Return the kernels not loaded yet in groups of similar length, and their sources."""
         new = {w.name: w for w in wanted if w.place not in self._functions}
         groups: list[list[Wanted]] = []
         size = _CHARACTERS

@@ -61,7 +61,7 @@ def layout_of(shape: tuple[int, ...], axis: int, taken: int) -> Layout:
 
 
 def widest(inside: int, itemsize: int) -> int:
-    """Return how many neighbours fill what a thread moves, so that rows are moved whole.
+    """Return how many adjacent elements a thread copies, so that rows are copied whole.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One launch for many elementwise bodies of one structure: optimizers renew all weights at once.
+"""One launch for many elementwise bodies of one structure, such as optimizer updates.
 
 The arguments of all bodies are one table. Each body has as many blocks as it would have by itself,
 one body's behind the other's; a block finds its body by the number of the first block of each.
@@ -69,7 +69,7 @@ def table_size(count: int, words: int) -> int:
 def groups_of(
     touched: Sequence[Touched], keys: Sequence[Any], words: Sequence[int]
 ) -> list[list[int]]:
-    """Return which bodies are launched together, each group where its first one stands.
+    """Return which bodies are launched together, each group at its first body's position.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _C_SIZES = {"double": 8, "float": 4}
 
 
 class _Operands(NamedTuple):
-    """What is added where: `base` and `factor` only where there are any."""
+    """The operands of a scatter: `base` and `factor` are optional."""
 
     values: Value
     positions: Value
@@ -132,7 +132,7 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
 
 
 def _begun(memory: PlanMemory, step: Step, base: Value | None) -> LibraryCall | None:
-    """Return what fills the result with zeros, or with what is added to, if that lies elsewhere."""
+    """Return the launch that fills the result with zeros, or with the base, if any."""
     runtime = memory.device.cupy.cuda.runtime
     made = step.outputs[0]
     count, place = int(made.type.bytes), memory.at(made)

@@ -127,7 +127,7 @@ def _chosen(device: Any, host: Communicator) -> Carriers:
 
 
 def _says(host: Communicator) -> Claim:
-    """Return what MPI's library says of addresses of devices, if it is what the ranks speak by."""
+    """Return MPI's answer about device addresses, if MPI connects the ranks."""
     return claim(loaded()) if host.kind == "MPI" else Claim(False, f"the ranks are {host.kind}")
 
 
@@ -163,7 +163,7 @@ def _against_mpi(claims: Sequence[Claim], wanted: str) -> str:
 
 
 def library() -> Any:
-    """Return CuPy's binding of NCCL, or None where it is not there or not wanted."""
+    """Return CuPy's binding of NCCL, or None where it is missing or disabled."""
     return None if word(VARIABLE) in ("mpi", "host") else _binding()
 
 

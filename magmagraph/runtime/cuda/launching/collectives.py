@@ -108,7 +108,7 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall:
 
 
 def unsent(memory: PlanMemory, step: Step) -> LibraryCall:
-    """Return what is launched in place of a collective at a call that does not send.
+    """Return the launch that replaces a collective in a call that does not send.
 
     What ranks add up stays what each of them has; all else has no meaning then, and is zero.
     """

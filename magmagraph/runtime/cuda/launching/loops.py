@@ -191,7 +191,7 @@ class RepeatedPlan(Protocol):
         ...
 
     def leave(self, steps: int) -> None:
-        """Count steps that were queued, and let what the caller queues next wait for them."""
+        """Count queued steps, and make the caller's next work wait for them."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Which nodes are something that ranks do together: what they say is launched elsewhere."""
+"""Tell which nodes are messages between ranks, which are launched elsewhere."""
 
 from __future__ import annotations
 

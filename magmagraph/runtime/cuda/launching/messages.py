@@ -48,7 +48,7 @@ class End(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What a direction's messages go by.
+    """The connection for messages of one direction.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ def messages_of(plan: Plan, world: Communicator) -> tuple[list[End], bool]:
 
 
 def lines_of(plan: Plan, device: Any) -> Lines:
-    """Return what the messages of a plan go by; directions that are not there use the host.
+    """Return the connections of a plan's messages; other directions use the host.
 
     The two ranks of a pair call it together, when they make a function's plan.
     """

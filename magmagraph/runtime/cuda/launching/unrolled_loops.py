@@ -129,7 +129,7 @@ class _Loop:
         ]
 
     def iteration(self, number: int) -> tuple[list[Unit], list[_Move], list[Unit]]:
-        """Return what is copied before an iteration, the moves, and what is copied after it."""
+        """Return the copies before an iteration, its moves, and the copies after it."""
         before: list[Unit] = []
         after: list[Unit] = []
         moves: list[_Move] = []

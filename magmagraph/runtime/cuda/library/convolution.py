@@ -31,7 +31,7 @@ WRONG = 1e-2  # of a result's norm: no rounding comes near it, a row that is lef
 
 
 class Geometry(NamedTuple):
-    """One convolution: what the library's plans depend on.
+    """One convolution, the key of the library's plans.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ def _least(device: Any, step: Step, geometry: Geometry) -> float:
 
 
 def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geometry:
-    """Return what the library is told, or raise `Refused` for a layout, or padding, it has not."""
+    """Return the library's arguments, or raise `Refused` for layouts or padding it lacks."""
     attrs = node.attrs
     last = attrs["channels_last"]
     if last and not puts_outs_first(attrs):

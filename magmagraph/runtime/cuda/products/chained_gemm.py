@@ -1,4 +1,4 @@
-"""A product behind a region with rows, such as a loss, in the kernel that computes these rows.
+"""Compute a product after a row region, such as a loss, in the kernel of that region.
 
 A loss of a few classes, behind the product that makes them, is computed by as many blocks as the
 result has tiles of rows: few. The product that follows, by which its gradient goes on, has many

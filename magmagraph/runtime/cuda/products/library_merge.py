@@ -37,7 +37,7 @@ _BANDWIDTH = 3.5e6  # bytes a microsecond that such a kernel moves, about
 
 @record(frozen=True, eq=False)
 class LibraryMerge:
-    """A product whose call computes what the step that reads it does.
+    """A product whose library call also computes the step that reads it.
 
     Attributes
     ----------

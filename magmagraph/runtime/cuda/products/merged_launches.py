@@ -102,14 +102,14 @@ class MergedProducts:
         return self._bodies[id(merge)]
 
     def _shares(self, merge: Merge) -> Shares:
-        """Return the numbers of what is computed on a product's tiles."""
+        """Return the arguments of a region on a product's tiles."""
         make = self.make
         return self._epilogues[id(merge)].shares(
             make.memory.sizes, make.plan.threads, merge.shape.m, make.device.multiprocessors
         )
 
     def _call(self, merge: Merge, body: Body) -> tuple[KernelCall, Touched]:
-        """Return the launch of a product with a body that reads it, and with what is behind."""
+        """Return the launch of a product with the body that reads it, and a second product."""
         make, memory = self.make, self.make.memory
         product = self.product(merge)
         (function,) = load(make.device, [product])

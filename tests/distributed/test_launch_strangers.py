@@ -21,7 +21,7 @@ from test_launch import linux, own_rank, starter
 
 from magmagraph.distributed import launch
 from magmagraph.distributed.launching import admission, tied
-from magmagraph.distributed.launching.admission import HELLO, WAITING, Door
+from magmagraph.distributed.launching.admission import HELLO, WAITING, Admission
 from magmagraph.distributed.launching.line import (
     LARGEST,
     MESSAGE,
@@ -56,7 +56,7 @@ class Opened:
         self.port = listener.getsockname()[1]
         self.admitted: list[int] = []
         self.lines: list[Line] = []
-        self.door = Door(listener, TOKEN, ranks, self.admit)
+        self.door = Admission(listener, TOKEN, ranks, self.admit)
         self.door.open()
 
     def admit(self, rank: int, hello: dict[str, Any], connection: socket.socket) -> None:

@@ -15,7 +15,7 @@ from test_regions import run_on_device
 import magmagraph as mg
 from magmagraph.codegen.cuda import launch_config
 from magmagraph.codegen.cuda.kernels import RegionKernels
-from magmagraph.codegen.cuda.launch_config import Shares, lines_for
+from magmagraph.codegen.cuda.launch_config import LaunchConfig, lines_for
 from magmagraph.runtime.cpu.kernel_args import bodies_of
 from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of
 
@@ -37,7 +37,7 @@ def kernels(
 
 def ahead(made: RegionKernels, lines: int = 264) -> tuple[int, list[int]]:
     """Return how many rows ahead one is brought, and how many bytes of each operand."""
-    told = Shares(made, {}, lines_for(made, {}, lines))
+    told = LaunchConfig(made, {}, lines_for(made, {}, lines))
     told.main()
     return told.rows_ahead(), [told.bytes_ahead(i) for i in range(len(made.region.accesses))]
 

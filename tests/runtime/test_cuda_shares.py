@@ -29,7 +29,7 @@ def over_rows(x: Any) -> Any:
 @pytest.mark.parametrize("rows", [4097, 65_537, 1_000_003])
 def test_blocks_have_each_row_once(rows: int, columns: int) -> None:
     made = kernels(over_rows, rows, columns)
-    told = launch_config.Shares(made, {}, LINES)
+    told = launch_config.LaunchConfig(made, {}, LINES)
     _, (_, chunks, _), _ = told.main()
     assert not told.straight  # else a block has all rows
     loops = made.gone_loops
@@ -44,7 +44,7 @@ def test_blocks_have_each_row_once(rows: int, columns: int) -> None:
 
 def test_some_blocks_have_a_row_more() -> None:
     """Else the test above says less than it seems to."""
-    told = launch_config.Shares(made := kernels(over_rows, 65_537, 528), {}, LINES)
+    told = launch_config.LaunchConfig(made := kernels(over_rows, 65_537, 528), {}, LINES)
     told.main()
     assert told.rows_over(*made.gone_loops) > 0
 
@@ -53,7 +53,7 @@ def test_some_blocks_have_a_row_more() -> None:
 def test_the_last_block_ends_sums_where_that_is_little(shape: tuple[int, int], tail: bool) -> None:
     """One block has added up a few partial results before another launch begins."""
     made = kernels(over_rows, *shape)
-    told = launch_config.Shares(made, {}, LINES)
+    told = launch_config.LaunchConfig(made, {}, LINES)
     _, grid, _ = told.main()
     work = told.line_count(0) * shape[1] + shape[1]
     assert grid[1] > 1  # there are partial results

@@ -27,7 +27,7 @@ from ..functions.scalar import resolve
 from ..region.analysis import Fold, Region
 from .folds import joins
 
-__all__ = ["Unkept", "calls", "joined", "plain"]
+__all__ = ["ReducedOnly", "calls", "joined", "plain"]
 
 _FLOAT32 = np.dtype(np.float32)
 # Expressions that say the same of groups: of operands, numbers of their type, and operators.
@@ -67,7 +67,7 @@ def joined(fold: Fold) -> str:
     return joins(reduction, fold.operand.dtype)
 
 
-class Unkept:
+class ReducedOnly:
     """The values of a loop that are computed in a cheaper way, and those that are not computed.
 
     Attributes

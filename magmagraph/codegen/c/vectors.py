@@ -22,7 +22,7 @@ from ...ops.elementwise.arithmetic import ADD, MULTIPLY
 from ..region.access import is_unit
 from ..region.analysis import Fold, Output, Region
 from .folds import Lanes
-from .reduced_only import Unkept, calls, joined, plain
+from .reduced_only import ReducedOnly, calls, joined, plain
 from .scalar import identity_expression
 from .staged import staged
 from .text import indent
@@ -105,7 +105,7 @@ class Vectors(Lanes):
         The C of a node's value.
     """
 
-    unkept: Unkept = field(kw_only=True)
+    unkept: ReducedOnly = field(kw_only=True)
     along: Callable[[Node], bool] = field(kw_only=True)
     value: Callable[[Node], str] = field(kw_only=True)
 

@@ -33,7 +33,7 @@ from ..region.parts import Walk, indexed
 from .arithmetic import elementwise
 from .limits import LANES
 
-__all__ = ["HALF_WARP", "UNROLLED", "CudaCode", "Kept"]
+__all__ = ["HALF_WARP", "UNROLLED", "CudaCode", "RegisterValues"]
 
 FEWEST_COUNTED = 32  # from which a whole number among constants is taken for a count
 FLOAT32 = np.dtype(np.float32)
@@ -43,7 +43,7 @@ HALF_WARP = "16"
 UNROLLED = "#pragma unroll 8"
 
 
-class Kept:
+class RegisterValues:
     """Values that a thread reads or computes once and keeps in registers for later passes.
 
     Attributes
@@ -359,7 +359,7 @@ class CudaCode(RegionCode):
         outputs: Sequence[Output],
         width: int,
         update: Mapping[Fold, tuple[str, str]],
-        kept: Kept | None = None,
+        kept: RegisterValues | None = None,
         here: str = "",
         mine: str = "",
     ) -> list[str]:
@@ -469,7 +469,7 @@ class CudaCode(RegionCode):
         wide, dtype = self.accumulator(fold), fold.operand.dtype
         return FLOAT32 if wide == FLOAT64 and dtype.itemsize <= FLOAT32.itemsize else wide
 
-    def _define_kept(self, nodes: Sequence[Node], kept: Kept | None) -> list[str]:
+    def _define_kept(self, nodes: Sequence[Node], kept: RegisterValues | None) -> list[str]:
         """Return the lines that compute values, some of which other passes kept or will read."""
         if kept is None:
             return self.define(nodes)
@@ -488,7 +488,7 @@ class CudaCode(RegionCode):
             lines.append(f"{place} = {self.scope[node]};")
         return lines
 
-    def _bring(self, node: Node, width: int, kept: Kept | None, lines: list[str]) -> str:
+    def _bring(self, node: Node, width: int, kept: RegisterValues | None, lines: list[str]) -> str:
         """Return the name of a vector that is read, and add the lines that read it."""
         kind = f"mg_vector<{storage_type(node.dtype)}, {width}>"
         name = f"{self.names[node]}_near"

@@ -15,12 +15,12 @@ from ..region.parts import indexed, late_groups
 from .cuda_code import CudaCode
 from .limits import LANES, THREADS
 
-__all__ = ["Ends"]
+__all__ = ["FinalReduction"]
 
 _FIRST = "threadIdx.y == 0"  # the threads that go on with what a block folded
 
 
-class Ends:
+class FinalReduction:
     """The kernels, or the part of the main kernel, that end a region's sums across rows.
 
     Parameters

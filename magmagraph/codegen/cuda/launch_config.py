@@ -27,7 +27,7 @@ from .limits import (
 )
 from .narrow import Narrow
 
-__all__ = ["WIDE", "Grid", "Launch", "Shares", "launches_of", "lines_for"]
+__all__ = ["WIDE", "Grid", "Launch", "LaunchConfig", "launches_of", "lines_for"]
 
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 QUICK = 1 << 13  # partial results and elements that one block is done with soon
@@ -70,7 +70,7 @@ class Launch:
     alone: bool = False
 
 
-class Shares(RegionNumbers):
+class LaunchConfig(RegionNumbers):
     """How the work of a region is shared out for given sizes, and the numbers of its kernels.
 
     Parameters
@@ -479,7 +479,7 @@ def launches_of(
     multiprocessors
         Of the device.
     """
-    shares = Shares(kernels, sizes, lines, multiprocessors)
+    shares = LaunchConfig(kernels, sizes, lines, multiprocessors)
     shares.counter = counter
     made = [shares.main()]
     shares.tail = shares.tail and tail
@@ -510,7 +510,7 @@ def lines_for(
     """
     if not kernels.cross or not kernels.keeps:
         return lines
-    return Shares(kernels, sizes, lines, multiprocessors).wanted_lines()
+    return LaunchConfig(kernels, sizes, lines, multiprocessors).wanted_lines()
 
 
 def _power(count: int) -> int:

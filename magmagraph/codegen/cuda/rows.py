@@ -12,7 +12,7 @@ from ..c.text import indent
 from ..functions.scalar import computing_type
 from ..region.analysis import Fold
 from ..region.parts import indexed
-from .cuda_code import CudaCode, Kept
+from .cuda_code import CudaCode, RegisterValues
 from .limits import LANES
 from .narrow import Narrow
 
@@ -47,7 +47,7 @@ class Workers:
         self.row = code.region.row
         self.outer = [i for i in code.region.outer if not strips or i != code.inner]
         self.parts = parts
-        self.kept = Kept("part", parts, width, code.walk.saved) if parts else None
+        self.kept = RegisterValues("part", parts, width, code.walk.saved) if parts else None
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
         self._lane = "threadIdx.x"  # of a thread's row

@@ -14,7 +14,7 @@ from ...dtypes.machine import finfo, iinfo
 from ...errors import message
 from ..element_types import BY_NAME, KINDS
 
-__all__ = ["made_of_numbers", "mend_of_width", "narrowed", "plain_array", "unlike_numbers"]
+__all__ = ["made_of_numbers", "hint_of_width", "narrowed", "plain_array", "unlike_numbers"]
 
 _SECONDS = "np.timedelta64(1, 's')"
 
@@ -82,7 +82,7 @@ def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
     return result
 
 
-def mend_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
+def hint_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
     """Return a hint where integers are too large for an integer dtype; None where they are not.
 
     To convert them would wrap around.

@@ -14,7 +14,7 @@ from ...dtypes import can_hold
 from ...errors import DTypeError, ShapeError, message
 from ..element_types import KINDS
 from .dlpack import host_array
-from .given import mend_of_width, narrowed, unlike_numbers
+from .given import hint_of_width, narrowed, unlike_numbers
 
 _serial = itertools.count()
 
@@ -124,7 +124,7 @@ class State:
                     f"variable '{self.name}' is {held.dtype.name}, the new value "
                     + (f"{array.dtype.name} that it does not hold" if same else array.dtype.name),
                     need="values that fit" if same else "a dtype of the same kind",
-                    hint=mend_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
+                    hint=hint_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
                 )
             )
         if array.dtype != held.dtype:

@@ -43,7 +43,7 @@ from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
 from ..rewriting.shapes import padded, through
 from .layout import is_one
-from .products import DEEPEST_SUM, MOST_FACTORS, Product, has_telling_divisor, sum_below
+from .products import DEEPEST_SUM, MOST_FACTORS, Product, has_matching_divisor, sum_below
 
 
 def _read(match: Match) -> Product | None:
@@ -74,8 +74,8 @@ def _would_change(match: Match, term: Node, factor: Node, depth: int = 0) -> boo
     if term.op is NEGATIVE and term.inputs[0].op in (ADD, SUBTRACT):
         return _would_change(match, term.inputs[0], factor, depth + 1)
     if term.op is PLACE:
-        return has_telling_divisor(term)
-    if not has_telling_divisor(term):
+        return has_matching_divisor(term)
+    if not has_matching_divisor(term):
         return False
     product = Product(match)
     if not product.open(term) or not product.open(factor):
@@ -107,7 +107,7 @@ def _placed(match: Match) -> Node | None:
             continue
         other = node.inputs[1 - position]
         piece = _piece(operand, other)
-        if piece is None or not has_telling_divisor(operand):
+        if piece is None or not has_matching_divisor(operand):
             continue
         inner = node.op(operand.inputs[0], piece)
         if inner.type == operand.inputs[0].type:
@@ -167,7 +167,7 @@ def _divisor_out_of_sum(match: Match) -> Node | None:
     return None
 
 
-def _slope_of_x_log_x(match: Match) -> Node | None:
+def _gradient_of_x_log_x(match: Match) -> Node | None:
     """Replace the term (c * x) / x that is added to log(x) by c, also at 0."""
     for one, other in (match.root.inputs, match.root.inputs[::-1]):
         if other.op is not DIVIDE or not _reads_logarithm(one, other.inputs[1]):
@@ -206,12 +206,12 @@ RULES: tuple[Rule, ...] = (
          looks=lambda node: any(operand.op is PLACE for operand in node.inputs)),
     Rule("sum before padding", (SUM,), _sum_of_placed,
          looks=lambda node: node.inputs[0].op is PLACE),
-    Rule("cancel a common factor", (MULTIPLY, DIVIDE), _cancelled, looks=has_telling_divisor),
+    Rule("cancel a common factor", (MULTIPLY, DIVIDE), _cancelled, looks=has_matching_divisor),
     Rule("distribute a product to cancel a factor", (MULTIPLY,), _distributed,
-         looks=has_telling_divisor),
+         looks=has_matching_divisor),
     Rule("move a divisor out of a sum", (SUM,), _divisor_out_of_sum,
          looks=lambda node: node.inputs[0].op in (MULTIPLY, DIVIDE)
-         and has_telling_divisor(node.inputs[0])),
-    Rule("gradient of x log(x)", (ADD,), _slope_of_x_log_x,
+         and has_matching_divisor(node.inputs[0])),
+    Rule("gradient of x log(x)", (ADD,), _gradient_of_x_log_x,
          looks=lambda node: any(operand.op is DIVIDE for operand in node.inputs)),
 )

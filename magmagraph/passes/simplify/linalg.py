@@ -58,7 +58,7 @@ def _inverted(node: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def _inverse_is_wanted(match: Match) -> str | None:
+def _inverse_is_used(match: Match) -> str | None:
     for operand in match.root.inputs:
         found = _inverted(operand)
         if found is None:
@@ -436,7 +436,7 @@ def _looks_kronecker(node: Node) -> bool:
 RULES = [
     Rule("inverse of an inverse", P.inv(P.inv(x)), lambda m: m.x, complex=True),
     Rule(
-        "product with an inverse", (MATMUL,), _product_with_inverse, _inverse_is_wanted,
+        "product with an inverse", (MATMUL,), _product_with_inverse, _inverse_is_used,
         looks=_is_product_with_inverse, complex=True,
     ),
     Rule("solve with an inverse", P.solve(P.inv(x), y), lambda m: MATMUL(m.x, m.y),

@@ -60,7 +60,7 @@ def forget_distances() -> None:
     _distances = {}
 
 
-def has_telling_divisor(root: Node) -> bool:
+def has_matching_divisor(root: Node) -> bool:
     """Return whether a product, or a sum of products, has such a divisor near by.
 
     An exponential beside a sigmoid counts as well: it may be the divisor of one written as such.
@@ -290,7 +290,7 @@ class Product:
 
 
 def _has_telling(node: Node) -> bool:
-    return has_telling_divisor(node) or is_positive(node)
+    return has_matching_divisor(node) or is_positive(node)
 
 
 def _broadcasts(power: Node, total: Node) -> bool:

@@ -248,7 +248,7 @@ def _looks_movable(node: Node) -> bool:
     return any(operand.op in MOVES for operand in node.inputs)
 
 
-def _same_move(match: Match) -> Node | None:
+def _join_equal_layouts(match: Match) -> Node | None:
     """Rewrite f(layout(a), layout(b)) to layout(f(a, b))."""
     node = match.root
     first = node.inputs[0]
@@ -277,7 +277,7 @@ def _looks_same(node: Node) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule("move layout after operation", _LIFTED, _lift, looks=_looks_movable),
-    Rule("join equal layout operations", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _same_move,
+    Rule("join equal layout operations", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _join_equal_layouts,
          looks=_looks_same, complex=True),
     Rule("subtract the maximum before softmax", (DIVIDE,), _shift_softmax,
          looks=lambda node: node.inputs[0].op is EXP),

@@ -27,7 +27,7 @@ from ...ops.shape.joining import BROADCAST_TO
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
 from ..rewriting.scales import half_of_range, is_not_small
-from .products import has_telling_divisor
+from .products import has_matching_divisor
 
 MOST_FACTORS = 16
 MOST_LOOKED_AT = 200  # nodes of a factor
@@ -75,7 +75,7 @@ def _factors_out_of_sum(match: Match) -> Node | None:
         and keeps_empty_sums(f, source, axes) and is_not_small(f, least, trained=True)
     ]
     inside = [f for f in factors if f not in outside]
-    if not outside or not inside or has_telling_divisor(source):
+    if not outside or not inside or has_matching_divisor(source):
         return None
     product = inside[0]
     for factor in inside[1:]:

@@ -83,7 +83,7 @@ def place(
     writes: Sequence[tuple[int, int]],
     shared: Mapping[int, frozenset[int]],
 ) -> Program:
-    """Return the calls that the results need, with their memory; see `Script.program`."""
+    """Return the calls that the results need, with their memory; see `UfuncTape.program`."""
     return _Placing(values, arrays, calls, writes, shared).program()
 
 

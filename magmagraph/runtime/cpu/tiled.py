@@ -3,7 +3,7 @@
 A tile is a range of rows (of the outer loops) with everything that the region computes of them.
 Arrays are seen along the region's loops, whatever their own axes are: an operand is a strided view
 with one axis per loop, of extent 1 where it does not vary. What a tile takes is a list of NumPy's
-calls with their memory (`Script`), made when the region is bound; a run goes through it.
+calls with their memory (`UfuncTape`), made when the region is bound; a run goes through it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...ir import dims
 from ...ir.graph import Graph, Node
 from ...ir.interpret import bind_attributes
 from .tape_memory import Program
-from .ufunc_tape import Script, Unwritten
+from .ufunc_tape import NotRecordable, UfuncTape
 
 __all__ = ["Tiles", "run"]
 
@@ -407,7 +407,7 @@ class _Writing:
     def __init__(self, tiles: Tiles, lengths: tuple[int, ...]) -> None:
         self.tiles = tiles
         self.lengths = lengths
-        self.script = Script()
+        self.script = UfuncTape()
         self.numbers: dict[Node, int] = {}
         self._registers: list[tuple[int, Source]] = []
         self._writes: list[tuple[int, int]] = []
@@ -453,10 +453,10 @@ class _Writing:
         evaluate = evaluated(node, tiles.sizes)
         try:
             if node.op.reduction is not None or 0 in shape:
-                raise Unwritten
+                raise NotRecordable
             attrs = bind_attributes(node.attrs, tiles.sizes)
             number = script.expression(node.op.evaluate, operands, attrs)
-        except Unwritten:
+        except NotRecordable:
             number = script.free(evaluate, tuple(operands), shape, node.dtype)
         self.numbers[node] = script.cast(number, node.dtype)
 
@@ -498,7 +498,7 @@ class _Writing:
             try:
                 number = script.fold(op.evaluate, operand, fold.reduced)
                 return number, script.folds[number]
-            except Unwritten:
+            except NotRecordable:
                 pass
         others = [i for i in range(len(lengths)) if i not in fold.reduced]
         count = math.prod(lengths[i] for i in fold.reduced)

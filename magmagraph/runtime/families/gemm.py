@@ -14,7 +14,7 @@ from ...ops.products.lowered import GEMM
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cpu.kernel_args import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
     from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
 
@@ -55,7 +55,7 @@ def accumulated(node: Node, device: str) -> frozenset[tuple[int, int]]:
     return frozenset(((len(node.inputs) - 2, 0),))  # of (A[, B][, alpha], C, beta)
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.choice import TILES, Sizes
     from ..cpu.products.mixed import mixed_gemm_step
     from ..cpu.products.products import batched_gemm_step, gemm_step

@@ -16,7 +16,7 @@ from .dtypes import POSITIONS
 from .scatter import rows_refusal
 
 if TYPE_CHECKING:
-    from ..cpu.kernel_args import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
     from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
 
@@ -41,7 +41,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.products import scatter_add_step, take_step
 
     values, positions = step.inputs

@@ -11,7 +11,7 @@ from ...ops.shape.joining import CONCATENATE
 from ...ops.shape.slicing import PLACE
 
 if TYPE_CHECKING:
-    from ..cpu.kernel_args import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
     from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
 
@@ -32,7 +32,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.support import support
 
     out = step.outputs[0]

@@ -13,7 +13,7 @@ from ...ops.products.lowered import SCATTER_ROWS
 from .dtypes import BLAS, POSITIONS
 
 if TYPE_CHECKING:
-    from ..cpu.kernel_args import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
     from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
 
@@ -39,7 +39,7 @@ def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
     return frozenset(((len(node.inputs) - 1, 0),))
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.products import scatter_step
 
     values, positions, *scale, base = step.inputs

@@ -8,7 +8,7 @@ from ....codegen.c.scalar import load, storage_type, store
 from ....codegen.c.text import indent
 from ....codegen.cuda.cuda_code import CudaCode
 from ....codegen.cuda.kernels import RegionKernels
-from ....codegen.cuda.launch_config import Shares
+from ....codegen.cuda.launch_config import LaunchConfig
 from ....codegen.functions.scalar import computing_type
 from ....codegen.region.analysis import Fold, Output, Region
 from ....codegen.region.parts import indexed
@@ -93,9 +93,9 @@ class TileEpilogue:
 
     def shares(
         self, sizes: Mapping[str, int], lines: int, m: int, multiprocessors: int
-    ) -> Shares:
+    ) -> LaunchConfig:
         """Return the numbers of the region, and the launches that end its sums."""
-        shares = Shares(self.kernels, sizes, lines, multiprocessors)
+        shares = LaunchConfig(self.kernels, sizes, lines, multiprocessors)
         for position in range(len(self.kernels.region.folds)):
             shares.used_lines[position] = self.lines(m)
         return shares

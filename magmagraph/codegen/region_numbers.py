@@ -72,7 +72,7 @@ class RegionNumbers:
         return math.prod(self.extents[: self.region.depth])
 
     def row_width(self) -> int:
-        """Return the elements of what is taken as a row."""
+        """Return the number of elements of a row."""
         return self.group * self.extents[self.region.depth - 1]
 
     def read_place(self, position: int) -> int:
@@ -98,7 +98,7 @@ class RegionNumbers:
         return -(-length * PARTIAL_BYTES // 64) * 64
 
     def kept_step(self, fold: int, loop: int) -> int:
-        """Return how far apart in a line neighbours along a kept loop lie."""
+        """Return the stride along a kept loop in a line of partial results."""
         kept = self.region.folds[fold].kept
         return math.prod(self.extents[i] for i in kept[kept.index(loop) + 1 :])
 

@@ -1,4 +1,4 @@
-"""What backends ask of a step of a plan: its bodies, the extents of its values, how parts lie."""
+"""Facts about a step of a plan for backends: its bodies, extents of its values, layout of parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def scaling_of(step: Step, first: int) -> tuple[Value | None, Value | None, Valu
 def join_layout(
     step: Step, sizes: Mapping[str, int]
 ) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return how arrays stand side by side along one axis, or one among zeros.
+    """Return the layout of a concatenation along one axis, or of an array padded with zeros.
 
     Returns
     -------

@@ -86,7 +86,7 @@ def entries(plan: Plan, world: Communicator) -> list[Entry]:
     Raises
     ------
     GraphError
-        A collective stands in a branch, or in a loop whose length the data decides: ranks could
+        A collective is in a branch, or in a loop whose length the data decides: ranks could
         go different ways. Or the plan was made for another number of ranks.
     """
     nodes = (step.node for step in plan.steps if step.role is not Role.WAIT)
@@ -105,7 +105,7 @@ def _entries(nodes: Iterable[Node], world: Communicator, prefix: str) -> Iterato
                 inside = next(n for n in body.nodes if n.op.kind is Kind.COLLECTIVE)
                 raise GraphError(
                     message(
-                        f"{inside.op.name} stands in a branch, or in a loop whose length the data "
+                        f"{inside.op.name} is in a branch, or in a loop whose length the data "
                         "decides: ranks could go different ways",
                         need="collectives that every rank meets equally often",
                         hint="reduce the condition over the ranks first, outside of the graph",

@@ -14,7 +14,7 @@ from ..ir.ranks import current
 from ..ir.records import record
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable, constant
-from .held import announcing, owned
+from .sharded_state import announcing, owned
 from .strategies import Facts, Strategy, scaled_together
 from .tensor import begin_alike, variables_of
 from .tensor_walk import Pair

@@ -12,7 +12,7 @@ from ..ir.ranks import current
 from ..ir.records import record
 from ..ops.control.identities import HELD, MARKER, is_scaling_state
 from ..ops.random.redrawing import streams_in
-from .alike import check_alike
+from .consistency import check_equal_on_ranks
 from .parts import Parts
 from .sums import Sums
 
@@ -208,7 +208,7 @@ def settle(
     if facts.size == 1:
         return
     group = current().group(facts.group)
-    check_alike(
+    check_equal_on_ranks(
         {
             "dim": facts.dim,
             "algorithm": facts.algorithm,

@@ -27,7 +27,7 @@ from ..ops.leaf import Variable
 from ..ops.rules.sharding import SUM, NotSharded
 from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import broadcast_to
-from .held import part_of
+from .sharded_state import part_of
 
 __all__ = ["Pair", "spread"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import DataError, MagmagraphError, StorageError
 from ..ir.communicator import Communicator
 from ..ir.ranks import current
-from .alike import check_alike
+from .consistency import check_equal_on_ranks
 from .strategies import checked, joined
 
 __all__ = ["Team"]
@@ -65,11 +65,11 @@ class Team:
         """
         if self._strategy is None:
             return
-        check_alike(sizes)
+        check_equal_on_ranks(sizes)
         world = current()
         group = world.group(self._strategy.axes_of(world.mesh))
         self._group = group if group.size > 1 else None
-        check_alike(contents, ranks=group)
+        check_equal_on_ranks(contents, ranks=group)
 
     def begin(self, step: Any) -> None:
         """Begin to train with a compiled step: all ranks have rank 0's variables."""

@@ -128,7 +128,7 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
 
 
 def _may_be(shape: Shape, wanted: Shape) -> bool:
-    """Whether extents may turn out to be those wanted; an axis of 1 is not stretched here."""
+    """Whether extents may equal the expected ones; an axis of 1 is not broadcast here."""
     return len(shape) == len(wanted) and all(
         dims.require(extent, "==", size, []) for extent, size in zip(shape, wanted, strict=True)
     )

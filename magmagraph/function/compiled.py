@@ -50,8 +50,8 @@ from .devices import choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .loss_scale import LossScale, counters, found_in
+from .rank_agreement import Together
 from .structure import Structure
-from .together import Together
 
 __all__ = ["PRECISIONS", "Function", "check_settings"]
 
@@ -319,7 +319,7 @@ class Function:
                 self._compiled.fallbacks.warn()
 
     def _options(self, sizes: dict[str, int]) -> Any:
-        """Return what the passes go by; ranks that make a plan together are all asked."""
+        """Return the options of the passes; ranks that compile a plan together agree on them."""
         from ..passes import pipeline
         from ..runtime.target import target_of
 
@@ -371,7 +371,7 @@ class Function:
         return None if facts is None else facts.group
 
     def _facts(self) -> Any:
-        """Return what the pass `distribute` is told, once all ranks have rank 0's variables."""
+        """Return the facts for the pass `distribute`, once all ranks have rank 0's variables."""
         strategy = self._settings.get("distribute")
         if strategy is None:
             return None
@@ -437,7 +437,7 @@ class Function:
         return bound
 
     def _compiled_for(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
-        """Return the sizes that were fed; at the first call ranks hear what is wrong on one."""
+        """Return the sizes of the feeds; in the first call all ranks learn of an error on one."""
         constraints = self.source_graph.constraints
         world = self._communicator
         if world is None or world.size == 1 or self._compiled is not None:
@@ -493,7 +493,7 @@ class Function:
         return self
 
     def bound_to(self, sizes: Mapping[str, int]) -> Any:
-        """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
+        """Bind the plan to sizes once more, apart from the bindings of calls, for an outer plan."""
         plan = self.plan_for(sizes)
         with compiling_bodies(self._bodies):
             bound = self._compiled.bind(plan)
@@ -613,7 +613,7 @@ class Function:
         return results
 
     def _results(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
-        """Run, and return what the caller gets."""
+        """Run, and return the results in the caller's structure."""
         if self._exchange is None:
             if out is None and self._communicator is None:
                 return self._structure.build(self._run(bound, feeds))
@@ -649,7 +649,7 @@ class Function:
                 return found
         except MagmagraphError as error:
             if error.node is not None:
-                from ..inspect.fate import locate
+                from ..inspect.node_history import locate
 
                 locate(self, error)
             if isinstance(error, NonFiniteError) and not error.alone:
@@ -747,7 +747,7 @@ class Function:
             )
 
     def _given(self, feeds: Any) -> tuple[Any, ...]:
-        """Return the arguments of a call that feeds of `run` stand for."""
+        """Return the arguments of one call from the feeds of `run`."""
         if isinstance(feeds, tuple):
             return feeds
         if isinstance(feeds, list) and len(self._inputs) > 1:  # of one input it is the array
@@ -800,7 +800,7 @@ class Function:
 
     @property
     def updated(self) -> tuple[Variable, ...]:
-        """The variables that a call renews, in order: also the function's own counters."""
+        """The variables that a call updates, in order, with the function's own counters."""
         return tuple(cast(Variable, target) for target, _ in self._user_updates)
 
     @property
@@ -922,7 +922,7 @@ class Function:
         return explain(self, node)
 
     def value(self, node: Node, *feeds: Any, **named: Any) -> Any:
-        """Return what a node of the program is worth for given feeds; see `debug.values`.
+        """Return the value of a node of the program for given feeds; see `debug.values`.
 
         Parameters
         ----------
@@ -989,7 +989,7 @@ class Function:
 
     def save(self, path: FilePath) -> None:
         """Write the function to an archive, which `mg.load` reads."""
-        from ..text.archive import save
+        from .archive import save
 
         save(self, path)
 

@@ -1,4 +1,4 @@
-"""Default updates: what becomes of variables at every call, carried by the nodes that say so."""
+"""Default updates of variables at every call, which nodes carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function asks of the machine: devices that work, and which of some graphs is fastest.
+"""Find the devices that work, and the fastest of several graphs on a device.
 
 Passes and the runtime are imported in functions, as a program that only imports the package is not
 to wait for them.

@@ -1,4 +1,4 @@
-"""What a caller hands over: matched to inputs, checked, converted within its kind."""
+"""Match a caller's arguments to inputs, check them, and convert them within their kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..ir.graph import Node, topological
 from ..ir.op import Kind
 from ..ir.types import Type
 from ..ir.values.dlpack import as_array
-from ..ir.values.given import mend_of_width, narrowed, plain_array, unlike_numbers
+from ..ir.values.given import hint_of_width, narrowed, plain_array, unlike_numbers
 
 
 def _label(node: Node) -> str:
@@ -217,7 +217,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                     hint=(
                         "array.real, array.imag, or an input of a complex dtype"
                         if given.kind == "c" and wanted.kind != "c"
-                        else mend_of_width(array, wanted) or f"array.astype('{wanted.name}')"
+                        else hint_of_width(array, wanted) or f"array.astype('{wanted.name}')"
                     ),
                 )
             )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.types import FilePath
-from ..text import archive
-from . import Function, check_settings
+from . import Function, archive, check_settings
 
 __all__ = ["load"]
 

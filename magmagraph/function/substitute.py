@@ -83,7 +83,7 @@ def substitute(target: Any, replacements: Mapping[Node, Any]) -> Any:
 
 
 def _checked(replacements: Mapping[Node, Any], present: Any) -> dict[Node, Node]:
-    """Return the replacements as nodes of the types of what they replace."""
+    """Return the replacements as nodes with the types of the replaced nodes."""
     known = {id(node) for node in present}
     checked: dict[Node, Node] = {}
     for old, value in replacements.items():
@@ -125,7 +125,7 @@ def _fitted(old: Node, value: Any) -> Node:
 def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Function:
     state = function.__getstate__()
     given = state["outputs"]
-    nodes, pairs = state["program"]  # what a strategy has made of it is made anew below
+    nodes, pairs = state["program"]  # what a strategy has made of it is built again below
     roots = [*nodes, *(value for _, value in pairs), *state["effects"]]
     checked = _checked(replacements, [*topological(roots), *state["inputs"]])
     made = rebuild(roots, checked)

@@ -145,7 +145,7 @@ class Tensor:
 
     @classmethod
     def of(cls, values: Any, memory: str = "managed", device: int = 0) -> Tensor:
-        """Return a tensor of values, copied; of a variable, a view of what it holds.
+        """Return a tensor with a copy of values; of a variable, a view of its value.
 
         Parameters
         ----------
@@ -504,7 +504,7 @@ class Tensor:
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of rows that lie one behind the other, in elements."""
+    """Return the strides of contiguous rows, in elements."""
     strides: list[int] = []
     count = 1
     for extent in reversed(shape):

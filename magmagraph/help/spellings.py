@@ -49,7 +49,7 @@ OF_LAYER = {
     "forward": "layer(x), which runs its method `call`",
     "train": "layer(x, training=True)",
     "eval": "layer(x), without training=True",
-    "zero_grad": "nothing: gradients are nodes, made anew where mg.grad asks for them",
+    "zero_grad": "nothing: gradients are nodes, built again where mg.grad asks for them",
     "to": "nothing: devices are chosen by mg.function(..., device=)",
     "cuda": "nothing: devices are chosen by mg.function(..., device=)",
 }

@@ -66,7 +66,7 @@ class Ablations:
         return [row.name for row in self.rows if self.verdict(row).startswith("costs")]
 
     def verdict(self, row: Ablation) -> str:
-        """Return what a pass does to the time, in words; empty within the spread.
+        """Return the effect of a pass on the time, in words; empty within the spread.
 
         A pass without which the same is planned changes nothing, whatever the clock says.
 

@@ -1,4 +1,4 @@
-"""`f.explain(node)`: what became of a node, through every pass, down to the kernel."""
+"""`f.explain(node)`: the history of a node through every pass, down to the kernel."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..errors import GraphError, message
 from ..ir.graph import Graph, Node
 from ..ir.op import Kind, describe
 from ..ir.plan import Place, Plan, Role
-from .fate import INSIDE, OPERANDS, Move, advance, maker, source_nodes
+from .node_history import INSIDE, OPERANDS, Move, advance, maker, source_nodes
 
 VERSION = 1  # of the JSON text
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one pass did with the node.
+    """The effect of one pass on the node.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class KernelUse:
 
 @dataclass
 class Explanation:
-    """What became of a node.
+    """The history of a node through the passes.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class Explanation:
 
 
 def explain(function: Any, node: Node) -> Explanation:
-    """Return what became of a node of the user's program.
+    """Return the history of a node of the user's program.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def _follow(function: Any, member: Node, found: Explanation) -> dict[Node, bool]
 
 
 def _refused(function: Any, name: str, here: dict[Node, bool]) -> list[Stage]:
-    """Return what a pass left alone, and why."""
+    """Return the rewrites that a pass refused, and why."""
     reasons = [
         (rule, why) for node in here for rule, why in function.report[name].reasons(node).items()
     ]
@@ -242,9 +242,9 @@ def _replaced(
     if all(node.op.kind is Kind.LEAF and "value" in node.attrs for node in news):
         text = f"folded into the constant {news[0].attrs['value']!s:.60} ({', '.join(told)})"
     elif told == [OPERANDS]:
-        text = f"made again on new operands: {shown}"
+        text = f"rebuilt with new operands: {shown}"
     elif all(nexts.values()) and INSIDE in rules:
-        text = f"joined into {shown}, which computes it without storing it"
+        text = f"fused into {shown}, which does not store it"
     else:
         text = f"{_label(old)} became {shown} ({', '.join(told)})"
     return Stage(name, rules, text, tuple(nexts))
@@ -277,13 +277,13 @@ def _absorbed(
             elif not nexts:
                 pending.append(reader)
     if not stopped:
-        found.stages.append(Stage(name, (), "dropped: nothing reads it any more", ()))
+        found.stages.append(Stage(name, (), "dropped: no longer used", ()))
         return {}
     told = ", ".join(f"'{rule}'" for rule in stopped)
     where = _label(next(iter(stopped.values())))
     computing = {n: True for n in taken if n.op.kind is not Kind.LEAF}
     if computing:
-        text = f"taken into {', '.join(map(_label, computing))} ({told} at {where})"
+        text = f"absorbed by {', '.join(map(_label, computing))} ({told} at {where})"
     else:
         text = f"eliminated ({told} at {where})"
     found.stages.append(Stage(name, tuple(stopped), text, tuple(computing)))
@@ -291,7 +291,7 @@ def _absorbed(
 
 
 def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
-    """Add the steps that compute the nodes, or where their values lie."""
+    """Add the steps that compute the nodes, or the slots of their values."""
     plan: Plan = function.plan
     steps = {
         step.node: (i, step) for i, step in enumerate(plan.steps) if step.role is not Role.COPY

@@ -29,8 +29,8 @@ def to_networkx(what: Any) -> networkx.MultiDiGraph:
         texts; of operations with several results these two are tuples of them), ``line`` (the
         user's, as text) and ``node`` (the node itself). An edge leads from an operand to what
         reads it; its key and its attribute ``operand`` are the operand's position. ``output``
-        (a position) and ``update`` (the number of the renewed variable) mark what is returned and
-        what becomes a variable's new value; a variable has ``renewed_by``.
+        (a position) and ``update`` (the number of the updated variable) mark what is returned and
+        what becomes a variable's new value; a variable has ``updated_by``.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def to_networkx(what: Any) -> networkx.MultiDiGraph:
         result.nodes[number[node]].setdefault("output", position)
     for variable, value in updates:
         result.nodes[number[value]]["update"] = number[variable]
-        result.nodes[number[variable]]["renewed_by"] = number[value]
+        result.nodes[number[variable]]["updated_by"] = number[value]
     return result
 
 

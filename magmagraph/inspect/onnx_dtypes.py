@@ -31,7 +31,7 @@ _MODULAR = [(name, "UINT64") for name in ("CumSum", "ReduceProd", "ReduceSum")]
 
 
 def type_parameters(formals: Sequence[Any], count: int) -> list[str]:
-    """Return the type parameters of operands or results; the last one may stand for several."""
+    """Return the type parameters of operands or results; the last one may repeat."""
     return [formals[min(place, len(formals) - 1)].type_str for place in range(count)]
 
 

@@ -173,7 +173,7 @@ def _of_pairs(node: Node) -> bool:
 
 
 def _is_given(node: Node) -> bool:
-    """Return whether a node's value stands in the model, or is fed to it."""
+    """Return whether a node's value is stored in the model, or fed to it."""
     return node.op.kind is Kind.LEAF and any(key in node.attrs for key in ("key", "state", "value"))
 
 

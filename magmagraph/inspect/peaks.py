@@ -1,4 +1,4 @@
-"""What a machine can do at best, measured: the roofs under which a profile puts its steps."""
+"""Measure the peak rates of a machine, with which a profile compares its steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Store(Protocol):
     """Where measurements are kept: by key, as JSON's types."""
 
     def get(self, key: str) -> Any:
-        """Return what is kept, or None."""
+        """Return the cached value, or None."""
 
     def set(self, key: str, choice: Any) -> None:
         """Keep something."""

@@ -22,7 +22,7 @@ from ..ir.plan import Role, Step
 from ..ir.tables import table
 from ..ir.types import FilePath
 from .checking.running import bind, kept_variables
-from .fate import maker, users_of
+from .node_history import maker, users_of
 from .peaks import Peaks
 from .trace import trace
 from .traffic import Part, floor, raised, traffic
@@ -172,7 +172,7 @@ class Profile:
 
     @property
     def bytes(self) -> int:
-        """What all steps move."""
+        """The memory traffic of all steps, in bytes."""
         return sum(step.bytes for step in self.steps)
 
     @property

@@ -98,7 +98,7 @@ class Shown:
             return html(self._pages())
 
     def json(self) -> str:
-        """Return what the viewer shows as JSON text; docs/viewer-schema.md has its keys."""
+        """Return the data of the viewer as JSON text; docs/viewer-schema.md has its keys."""
         import json
 
         from .viewer.data import data
@@ -106,7 +106,7 @@ class Shown:
         return json.dumps(data(self._pages()), ensure_ascii=False, allow_nan=False)
 
     def _pages(self) -> Any:
-        """Return what the viewer's page is made of."""
+        """Return the parts of the viewer's page."""
         from .viewer.data import Pages
 
         what = self._what

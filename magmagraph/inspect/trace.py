@@ -28,7 +28,7 @@ def trace(
     runs: int = 1,
     peaks: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the trace: kernels one behind the other, below them the lines that they compute.
+    """Return the trace: kernels in sequence, and below them the lines that they compute.
 
     Where collectives run beside other steps, a row of their own shows each from where it is started
     to where it has been waited for.

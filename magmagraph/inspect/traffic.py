@@ -1,4 +1,4 @@
-"""Where the bytes of a plan's steps lie: in which cache, by what was touched since they were.
+"""Estimate which cache holds the bytes of a plan's steps, by reuse distance.
 
 A plan's steps run in one order, time after time, and each touches whole pieces of memory. So it is
 known how much else has been touched since a piece was: at a distance of D bytes, a cache of C keeps
@@ -22,7 +22,7 @@ Piece = tuple[str, int]  # of memory: its slot, or where in the arena it begins
 
 @dataclass(frozen=True)
 class Level:
-    """A cache, or the memory behind all of them, measured.
+    """A cache, or the main memory, measured.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ def _by_level(parts: Iterable[Part], levels: Sequence[Level]) -> list[float]:
 
 
 def traffic(plan: Plan) -> list[tuple[Part, ...]]:
-    """Return for each step of a bound plan what it moves, and how far away that was touched.
+    """Return for each step of a bound plan its traffic, and the reuse distance of it.
 
     As when the plan is run again and again and, between two runs, what it had written to variables
     is put back, which is how steps are timed.
@@ -188,7 +188,7 @@ def _distances(last: dict[Piece, int], own: dict[Piece, int]) -> dict[Piece, int
 def _parts(
     plan: Plan, step: Step, distances: dict[Piece, int], touched: int
 ) -> tuple[Part, ...]:
-    """Return what a step moves: as many bytes as the plan says, spread over what it touches."""
+    """Return the traffic of a step: the plan's bytes, spread over the slots it uses."""
     read = {_place(plan, value.slot): _bytes(value) for value in step.inputs}
     written = {_place(plan, value.slot): _bytes(value) for value in step.outputs}
     whole = sum(read.values()) + sum(written.values())

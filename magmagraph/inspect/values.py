@@ -1,4 +1,4 @@
-"""What the nodes of a program are worth: from the last graph in which each still stands."""
+"""Values of a program's nodes, from the last graph that contains each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ir.interpret import evaluate
 from ..ir.op import Effect, describe
 from ..ops.control.observing import muted
 from .checking.running import Feeds, bind
-from .fate import moves, source_nodes
+from .node_history import moves, source_nodes
 
 
 def values(function: Any, nodes: Sequence[Node], *feeds: Any, **named: Any) -> list[Any]:
@@ -39,12 +39,12 @@ def values(function: Any, nodes: Sequence[Node], *feeds: Any, **named: Any) -> l
 
 
 def _own(value: Any) -> Any:
-    """Return a value as arrays that nobody else has."""
+    """Return a value as unshared arrays."""
     return tuple(map(np.array, value)) if isinstance(value, tuple) else np.array(value)
 
 
 def last_stands(function: Any, members: Iterable[Node]) -> dict[Node, tuple[Graph, Node]]:
-    """Return for nodes of the source graph the last graph in which each stands, and as what."""
+    """Return for nodes of the source graph the last graph that has each, and its node there."""
     source: Graph = function.source_graph
     here = dict.fromkeys(members)
     stands = {member: (source, member) for member in here}
@@ -74,7 +74,7 @@ def stand_in(trace: Any, name: str, node: Node, present: set[Node]) -> Node | No
 
 
 def latest(function: Any, feeds: Feeds, members: Iterable[Node]) -> dict[Node, Any]:
-    """Return the values of nodes of the source graph, each in the last graph in which it stands."""
+    """Return the values of nodes of the source graph, each in the last graph that has it."""
     stands = last_stands(function, members)
     graphs = dict.fromkeys(graph for graph, _ in stands.values())
     with function._lock, muted():

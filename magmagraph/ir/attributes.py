@@ -1,4 +1,4 @@
-"""The types of attributes: what a record declares, and how a value is checked against it.
+"""The types of attributes: declarations of records, and checks of values against them.
 
 A declaration is the text of an annotation, as ``"tuple[int, ...]"``: that of a keyword of the shape
 rule, or a line of `Op.attributes`. Files hold attributes, and generated sources hold numbers that
@@ -43,7 +43,7 @@ class LeafKey:
 
 
 class Attribute(NamedTuple):
-    """What one attribute may be.
+    """The type of one attribute.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Attribute(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """What the attributes of an operation may be.
+    """The types of the attributes of an operation.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Schema(NamedTuple):
     fits: Mapping[str, Fits]
 
     def fault(self, attrs: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return what is wrong with the attributes and what is expected, or None."""
+        """Return the fault of the attributes and the expected form, or None."""
         known = self.attributes
         for name, attribute in known.items():
             if attribute.required and name not in attrs:

@@ -103,7 +103,7 @@ class Mesh:
         return math.prod(self.axes[name] for name in names)
 
     def position(self, rank: int) -> dict[str, int]:
-        """Return where a rank stands along each axis."""
+        """Return the position of a rank along each axis."""
         places = np.unravel_index(rank, self.shape)
         return {name: int(place) for name, place in zip(self.axes, places, strict=True)}
 
@@ -130,7 +130,7 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def wait(self) -> None:
-        """Return when it is done; raise what it raised."""
+        """Wait until it is done; raise its error, if any."""
 
 
 class Communicator(abc.ABC):
@@ -264,7 +264,7 @@ class Communicator(abc.ABC):
 
     @abc.abstractmethod
     def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
-        """Return a small Python object of each rank; `what` says to people what it is for."""
+        """Return a small Python object of each rank; `what` names its purpose in messages."""
 
     def agree(self, failure: Any, what: str) -> list[Any] | None:
         """Meet all ranks, of which some may have failed; return what each says, None if none has.
@@ -347,13 +347,13 @@ class Communicator(abc.ABC):
     # ---- Beside other work
 
     def start(self, run: Callable[[], object]) -> Pending:
-        """Begin something that calls this communicator's methods; what is started ends in order."""
+        """Start a function that calls this communicator's methods; starts end in order."""
         run()
         return DONE
 
     @property
     def overlaps(self) -> bool:
-        """Whether what is started runs beside other work."""
+        """Whether started functions overlap with other work."""
         return False
 
     @abc.abstractmethod

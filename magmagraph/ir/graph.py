@@ -78,7 +78,7 @@ class Trace:
 
 @record(frozen=True, eq=False)
 class Graph(Body):
-    """A frozen program: what it takes, what it returns, which variables it renews.
+    """A frozen program: its inputs, its outputs, and the variables that it updates.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class Graph(Body):
         mapping: Mapping[Node, Node],
         changed: Callable[[Node, Node], None] | None = None,
     ) -> Graph:
-        """Return the graph with nodes replaced by members; what reads them is remade.
+        """Return the graph with nodes replaced by members, and their readers rebuilt.
 
         Replacements are looked up once, not again inside replacements. ``changed(old, new)`` is
         called for each node that is remade.

@@ -99,7 +99,7 @@ class Interner:
         return self.make(type(node)(node.op, inputs, attrs, made, node.name, node.line), inputs)
 
     def intern(self, root: Node) -> Node:
-        """Return the member equal to `root`; what lies below it is interned too."""
+        """Return the member equal to `root`, and intern its operands too."""
         if id(root) in self._members:
             return root
         return self.intern_all([root])[0]

@@ -30,7 +30,7 @@ PRODUCTS = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.LINALG, Kind.LOWE
 
 
 class BodyFunction(Protocol):
-    """A body graph as a function: what the runtime asks of it."""
+    """A body graph as a function, for the runtime."""
 
     device: str
 

@@ -31,7 +31,7 @@ _LOCAL_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD
 
 
 class _Declared(NamedTuple):
-    """What the environment says of the number of processes, by variable."""
+    """The numbers of processes in the environment, by variable."""
 
     sizes: dict[str, int]
     least: dict[str, int]  # where no variable has the number: a process and those before it

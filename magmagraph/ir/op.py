@@ -452,7 +452,7 @@ class Op:
     def infer(
         self, inputs: tuple[Node, ...], attrs: Mapping[str, Any]
     ) -> tuple[TypeLike, tuple[Constraint, ...]]:
-        """Run the shape rule: the type of the result, and what must hold at the call."""
+        """Run the shape rule: return the type of the result, and constraints for the call."""
         call = Call(self, inputs)
         types = []
         refused = self.refused
@@ -530,7 +530,7 @@ def _refused(names: tuple[str, ...]) -> frozenset[np.dtype]:
 
 
 class Call:
-    """One application of an operation: what a shape rule may ask, and how it complains."""
+    """One application of an operation, for shape rules: its operands, and its errors."""
 
     __slots__ = ("constraints", "inputs", "op")
 
@@ -654,7 +654,7 @@ def describe(node: Node) -> str:
 
 
 class _Fields:
-    """What a node is made of, before it is one."""
+    """The fields of a node, before it becomes one."""
 
     __slots__ = ("__weakref__", "attrs", "constraints", "inputs", "line", "name", "op", "type")
 

@@ -91,7 +91,7 @@ def _no_refusal(node: Node, device: str) -> str | None:
 
 @record(frozen=True, eq=False)
 class KernelFamily:
-    """One way to run steps: what it takes, and how backends build it.
+    """One way to run steps: the operations that it takes, and its builders.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ def _folded(line: str, indent: int) -> str:
 
 
 def _computes(step: Step, plan: Plan) -> str:
-    """Return what a step computes, as a formula where it is a product."""
+    """Return a description of a step, as a formula where it is a product."""
     reads = [_name(value, plan) for value in step.inputs]
     writes = [_name(value, plan) for value in step.outputs]
     if "transpose_a" in step.node.attrs and step.role is not Role.COPY:
@@ -320,7 +320,7 @@ def _computes(step: Step, plan: Plan) -> str:
 
 
 def _product(node: Node, names: list[str]) -> str:
-    """Return ``alpha * a.T @ b + beta * c``, without what is not there or one."""
+    """Return ``alpha * a.T @ b + beta * c``, without absent terms and factors of one."""
     attrs = node.attrs
     left, right, *rest = names
     text = (

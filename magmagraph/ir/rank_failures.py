@@ -1,4 +1,4 @@
-"""What ranks say to each other when one of them cannot take part in a call."""
+"""Messages between ranks when one of them cannot take part in a call."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _OWN_KIND = {kind.__name__: kind for kind in (FeedError, NonFiniteError, CheckEr
 
 
 class Failed(NamedTuple):
-    """A rank's failure, as it is told to the others: the error's type, and its text."""
+    """A rank's failure, as the others receive it: the error's type, and its text."""
 
     kind: str
     text: str
 
 
 def described(error: BaseException) -> Failed:
-    """Return what other ranks are told of an error."""
+    """Return the description of an error for other ranks."""
     return Failed(type(error).__name__, str(error))
 
 

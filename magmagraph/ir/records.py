@@ -42,7 +42,7 @@ def _delattr(self: Any, name: str) -> None:
 
 
 class _New:
-    """What stands in a signature for a default that is made anew for each instance."""
+    """The placeholder in a signature for a default that is created again for each instance."""
 
     def __repr__(self) -> str:
         return "<factory>"

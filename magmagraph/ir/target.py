@@ -1,4 +1,4 @@
-"""What a plan is made for: a kind of device, and the kernel families that run on it."""
+"""The target of a plan: a kind of device, and the kernel families that run on it."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ import numpy as np
 from ..errors import ConfigError, message
 from ..files.schema import anything, either, none, number, table, whole
 from ..ir.types import FilePath
-from ..plateau import Plateau
-from ..schedule import Schedule, at
+from ..schedule import Plateau, Schedule, at
 from .run import Run
 
 __all__ = [

@@ -550,7 +550,7 @@ class NeuralNetwork(Model):
                 )
         if len({id(member) for member in self.members}) != len(self.members):
             raise ConfigError(
-                message("a layer stands twice in a network", need="layers of their own",
+                message("a layer appears twice in a network", need="layers of their own",
                         hint="mg.Model, in which a layer may be called twice")
             )
         if all(isinstance(member, Input) for member in self.members):

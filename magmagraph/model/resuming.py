@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..distributed.held import whole_of
+from ..distributed.sharded_state import whole_of
 from ..distributed.strategies import held_apart
 from ..distributed.training import Team
 from ..errors import ConfigError, DataError, message

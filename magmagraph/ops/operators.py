@@ -19,7 +19,7 @@ from ..ir.graph import Node
 from .convert import cast
 from .elementwise import arithmetic, bits, comparison, complex_numbers, math, rounding, signs
 from .indexing import keys
-from .indexing.places import Places
+from .indexing.at_indexer import Places
 from .linalg import traces
 from .products import contraction
 from .reduction import deviations, statistics

@@ -1,4 +1,4 @@
-"""Write the renewal of a variable by a product, or by rows, as one step that adds into it.
+"""Write the update of a variable by a product, or by rows, as one step that adds to it in place.
 
 Before::
 
@@ -27,7 +27,7 @@ After::
 
 The gradient is then never stored: the memory pass can let the product write into the variable's own
 buffer. Refused where something else reads the gradient (clipping, a norm, an output, a second
-moment), where further terms stand in the sum, and for values that renew no variable: there, an
+moment), where further terms are in the sum, and for values that renew no variable: there, an
 addition is cheaper inside a fused region.
 
 In the same way the gradient of a table whose rows are looked up, which is those rows' gradients
@@ -87,10 +87,10 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
 def _reason(
     variable: Node, terms: list[Term], products: list[Term], reads: dict[Node, int]
 ) -> str | None:
-    """Return why a renewal is not written as one product, or None."""
+    """Return why an update is not written as one product, or None."""
     product = products[0].node
     if len(products) > 1:
-        return f"{len(products)} products are added up, and one call adds one"
+        return f"{len(products)} products are added, and one call adds only one"
     if reads[product] > 1:
         return f"the product is read {reads[product]} times, so its value is needed by itself"
     if product.attrs.get("accumulate"):
@@ -99,7 +99,7 @@ def _reason(
     if others != [variable]:
         if variable not in others:
             return "the old value of the variable is not among the terms"
-        return f"{len(others) - 1} further terms stand in the sum"
+        return f"{len(others) - 1} further terms are in the sum"
     if product.op is SCATTER_ADD:
         return _reason_rows(product, next(t for t in terms if t.node is variable))
     return None
@@ -108,7 +108,7 @@ def _reason(
 def _reason_rows(rows: Node, old: Term) -> str | None:
     """Return why rows are not added into the variable where they belong, or None."""
     if old.factor is not None and uniform(old.factor) != 1:
-        return "the old value is scaled, which every row takes part in"
+        return "the old value is scaled, which changes every row"
     if rows.attrs["axis"] != 0:
         return f"slices are added along axis {rows.attrs['axis']}, and the kernel adds rows"
     if rows.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):

@@ -201,11 +201,11 @@ def _is_gram(node: Node) -> bool:
 
 
 def _no_syrk(match: Match) -> str | None:
-    """Return why a product with the own transpose is a gemm all the same."""
+    """Return why a product of a matrix and its transpose stays a gemm, or None."""
     node = match.root
     precision = match.options.precision
     if precision != "float32" and node.dtype == _SYRK_DTYPES[0]:
-        return f"no library has it in {precision}, which is faster than half of the work"
+        return f"no library has a symmetric product in {precision}, and a full one is faster"
     if node.dtype not in _SYRK_DTYPES:
         return f"BLAS has no symmetric product of {node.dtype.name}"
     order = _extent(node.shape[-1], match.options.hints)
@@ -240,7 +240,7 @@ def _flags(match: Match) -> Node | None:
 
 
 def _transposed_product(match: Match) -> Node | None:
-    """(A B)ᵀ = Bᵀ Aᵀ, which costs nothing where A B itself is not wanted."""
+    """Rewrite (A B)ᵀ to Bᵀ Aᵀ, which costs nothing where A B itself is not used."""
     product = match.root.inputs[0]
     if product.op is not GEMM or not swaps_last_two(match.root) or product.attrs["accumulate"]:
         return None
@@ -256,7 +256,7 @@ def _transposed_product(match: Match) -> Node | None:
 
 
 def _scaled_factor(match: Match) -> Node | None:
-    """A scalar factor of a matrix that is in memory anyway is the product's alpha.
+    """Move a scalar factor of a matrix that is already in memory to alpha of the product.
 
     One of unknown size stays, see `rewriting.scales`.
     """
@@ -283,7 +283,7 @@ def _looks_scaled(node: Node) -> bool:
 
 
 def _summed_batch(match: Match) -> Node | None:
-    """The sum over a batch of AᵀB is one product over the rows of all of them."""
+    """Rewrite the sum over a batch of AᵀB to one product over all rows."""
     node = match.root
     product = node.inputs[0]
     if product.op is not GEMM or len(product.inputs) != 2 or match.reads(product) > 1:
@@ -306,7 +306,7 @@ def _summed_batch(match: Match) -> Node | None:
 
 
 def _repeated_factor(match: Match) -> Node | None:
-    """A factor repeated over the batch needs no copies: products broadcast by themselves."""
+    """Remove copies of a factor over the batch: products broadcast their operands."""
     node = match.root
     inputs = list(node.inputs)
     changed = False
@@ -325,17 +325,17 @@ def _repeated_factor(match: Match) -> Node | None:
 
 _CHAIN = rules_by_operation(
     [
-        Rule("repeated factor", (MATMUL,), _repeated_factor, complex=True),
-        Rule("cheapest bracketing", (MATMUL,), _chain, complex=True),
+        Rule("repeated factor of a matrix chain", (MATMUL,), _repeated_factor, complex=True),
+        Rule("order of a matrix chain", (MATMUL,), _chain, complex=True),
     ]
 )
 _LOWER = rules_by_operation(
     [
-        Rule("product with the own transpose", (MATMUL,), _gram, _no_syrk, looks=_is_gram),
+        Rule("product of a matrix and its transpose", (MATMUL,), _gram, _no_syrk, looks=_is_gram),
         Rule("product to gemm", (MATMUL,), _lower, _integers, complex=True),
-        Rule("transpose to flag", (GEMM,), _flags, complex=True),
-        Rule("scale to alpha", (GEMM,), _scaled_factor, looks=_looks_scaled),
-        Rule("transposed product", (TRANSPOSE,), _transposed_product, complex=True),
+        Rule("transpose to gemm flag", (GEMM,), _flags, complex=True),
+        Rule("scale to gemm alpha", (GEMM,), _scaled_factor, looks=_looks_scaled),
+        Rule("transpose of a product", (TRANSPOSE,), _transposed_product, complex=True),
         Rule("sum of a batch of products", (SUM,), _summed_batch, complex=True),
     ]
 )

@@ -1,4 +1,4 @@
-"""Named graphs written out: what stands for one operation to its user stands for none here.
+"""Inline subgraphs, which are one operation to their user.
 
 It comes with `simplify`, so that every other rule sees what is inside.
 """
@@ -22,7 +22,7 @@ def _one_of_several(match: Match) -> Node | None:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("write out a named graph", (SUBGRAPH,), _single, complex=True),
-    Rule("write out a result of a named graph", (ITEM,), _one_of_several,
+    Rule("inline subgraph", (SUBGRAPH,), _single, complex=True),
+    Rule("inline result of subgraph", (ITEM,), _one_of_several,
          looks=lambda node: node.inputs[0].op is SUBGRAPH, complex=True),
 )

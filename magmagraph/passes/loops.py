@@ -1,4 +1,4 @@
-"""Loops: results that nobody reads taken away, products of all iterations done at once.
+"""Loops: remove results that are never read, and compute products of all iterations at once.
 
 A loop is built with rows for its gradient, whether or not there is one; `prune` takes away the
 results, carries, stacks and reads that nothing needs. `hoist` moves matrix products out of the
@@ -26,9 +26,9 @@ from ..ops.shape.layout import TRANSPOSE
 from .lowering.buffers import hinted
 from .pipeline import Options
 
-PRUNE = "take away what a loop makes for nobody"
-BEFORE = "multiply all rows before the loop"
-AFTER = "multiply once after the loop"
+PRUNE = "remove loop results that are never read"
+BEFORE = "move a product before the loop"
+AFTER = "move a product after the loop"
 
 # How much larger than the product the factors may be that a loop leaves for one product after it.
 _ROOM = 4
@@ -38,7 +38,7 @@ _ROOM = 4
 
 
 def prune(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
-    """Return the graph whose loops make nothing that nobody reads."""
+    """Remove loop results that are never read."""
 
     def change(node: Node, graph: Graph) -> dict[Node, Node]:
         return _pruned(node, graph, options) if node.op is LOOP else {}
@@ -76,7 +76,7 @@ def _one_by_one(
     name: str,
     rule: str,
 ) -> Graph:
-    """Return the graph with what a function of a node and the graph gives, the last node first.
+    """Apply a function that returns replacements to each node, the last node first.
 
     What takes the place of a node reads the others as they are. Were all replaced at once, a
     backward loop would go on reading the forward one that it was built for, beside the one that
@@ -160,7 +160,7 @@ def _pruned(node: Node, graph: Graph, options: Options) -> dict[Node, Node]:
 
 
 def _needed(loop: Parts, used: set[int]) -> tuple[set[int], set[Node]]:
-    """Return the outputs of the body that are needed, and all nodes that these are made of."""
+    """Return the outputs of the body that are needed, and all nodes that they depend on."""
     outputs = [*loop.carried, *loop.rows]
     places = {leaf: i for i, (leaf, _) in enumerate(loop.carries)}
     needed = set(used)

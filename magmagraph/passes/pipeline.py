@@ -21,7 +21,7 @@ Choose = Callable[[str, Mapping[str, Graph], Mapping[str, int]], str]
 
 @records.record(frozen=True)
 class Options:
-    """What passes may know beside the graph.
+    """The options of passes.
 
     Attributes
     ----------
@@ -388,7 +388,7 @@ def run(
 
 
 def _keep_lines(before: Graph, after: Graph, trace: Trace) -> None:
-    """Give what a pass made the user's lines: of what it replaces, else of who reads it.
+    """Give new nodes the user's line of the node that they replace, else of a reader.
 
     A node notes the line that runs when it is made; within a pass, that is the call which compiles.
     """

@@ -13,7 +13,7 @@ After (forced, or where a measurement chose it)::
     return %1
 
 A library's product reads a matrix at the speed of memory. A sum of what a fused region computes is
-cheaper still: the region adds up while it writes, and the matrix is not read again. So only values
+cheaper still: the region computes the sum as well, and the matrix is not read again. So only values
 that are in memory anyway (inputs, variables, products) are candidates, and of those the ones for
 which a measured, cached trial says so; without trials, those of at least `LEAST` elements. A sum
 that renews a variable takes the scale and the old value into the same call.
@@ -34,7 +34,7 @@ from .pipeline import Options
 from .rewriting.pattern import uniform
 from .simplify.linear import Term, combination, exchanged, one, read_counts
 
-RULE = "sum as a product with ones"
+RULE = "sum as a matrix-vector product"
 MEASURED = ", measured faster"  # what is said then of the rule's reason
 LEAST = 1 << 14  # elements below which a call costs more than it saves, where nothing is measured
 
@@ -79,9 +79,9 @@ def _reason(graph: Graph, node: Node, options: Options) -> str | None:
         return "reduce_to_gemv='never' was asked for"
     source = node.inputs[0]
     if source.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.RANDOM, Kind.INDEX):
-        return f"the region that computes '{source.op.name}' adds up while it writes"
+        return f"the region that computes '{source.op.name}' computes the sum as well"
     if any(user.op.kind is Kind.ELEMENTWISE for user in graph.users[source]):
-        return f"a region that reads '{source.op.name}' anyway adds up while it reads"
+        return f"a region that reads '{source.op.name}' computes the sum as well"
     rows, columns = (hinted(e, options.hints) for e in source.shape)
     if _tries(options):
         return _measured(node, rows, columns, options)
@@ -109,7 +109,7 @@ def _measured(node: Node, rows: int, columns: int, options: Options) -> str | No
     key = f"reduce_to_gemv/{source.dtype.name}/axis{axis}/{shape_class}"
     winner = options.choose(key, candidates, dict(options.hints))
     options.record.note(f"{key}: {winner}")
-    return None if winner == "gemv" else "a product with ones measured no faster"
+    return None if winner == "gemv" else "a product with ones was not faster when measured"
 
 
 def _renewal(

@@ -146,7 +146,7 @@ def label(node: Node) -> str:
 
 
 def _counts(record: Record) -> str:
-    """Return what a pass received and what it made of it."""
+    """Return the numbers of nodes before and after a pass."""
     if record.skipped:
         return "skipped"
     if record.graphs is None and not record.before:
@@ -182,7 +182,7 @@ def _by_reason(fallbacks: Fallbacks) -> dict[str, list[str]]:
 
 
 def _wrapped(text: str, head: str, indent: int) -> str:
-    """Return text behind a head, in lines of at most `WIDTH` characters where words allow."""
+    """Return a head and text, wrapped to lines of at most `WIDTH` characters where words allow."""
     return textwrap.fill(
         text,
         max(WIDTH, indent + 40),

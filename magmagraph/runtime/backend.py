@@ -1,4 +1,4 @@
-"""What a backend offers: the only door to an array library."""
+"""The interface of a backend: the only access to an array library."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ class DiskCache:
         warnings.warn(
             message(
                 f"the cached file {path} is damaged: {reason}",
-                hint="nothing: it is made anew; where this repeats, look after the disk",
+                hint="nothing: it is written again; if this repeats, check the disk",
             ),
             CacheWarning,
             stacklevel=5,
@@ -487,7 +487,7 @@ class Choices:
         warnings.warn(
             message(
                 f"the tuning choice in {path} is damaged: {reason}",
-                hint="nothing: it is made anew; where this repeats, look after the disk",
+                hint="nothing: it is written again; if this repeats, check the disk",
             ),
             CacheWarning,
             stacklevel=4,

@@ -35,7 +35,7 @@ def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
 
 
 def begin(graph: Graph, device: str = "cpu") -> None:
-    """Start building what a graph's plan needs on a device, beside the passes; returns at once."""
+    """Start to build the libraries of a graph's plan in the background, during the passes."""
     if device != "cpu":
         return
     from .cpu import warmup

@@ -1,4 +1,4 @@
-"""Keys of what is kept: the same only where all that it was made from is.
+"""Cache keys, which are equal only where all inputs of the cached value are.
 
 This module needs Python's own library alone, since libraries are built, and their keys made,
 before anything else is installed.

@@ -1,4 +1,4 @@
-"""The targets of devices: what passes are told of them, and of devices that are not here."""
+"""The targets of devices: facts for passes, also of devices that are not present."""
 
 from __future__ import annotations
 

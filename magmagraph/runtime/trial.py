@@ -135,7 +135,7 @@ def _revision() -> str:
 
 
 def _types(plan: Plan) -> list[tuple[tuple[int, ...], np.dtype]]:
-    """Return the shapes and dtypes of what a plan is fed."""
+    """Return the shapes and dtypes of a plan's feeds."""
     types = {value.slot: value.type for step in plan.steps for value in step.inputs}
     return [
         (types[slot.index].concrete({}), types[slot.index].dtype)

@@ -1,4 +1,4 @@
-"""What a rank tells those who watch it: where it is, what it waits for, how it ends.
+"""Report a rank's position, waits and end to the processes that watch it.
 
 A communicator says that it waits by `waiting`. Who listens is the launcher (`attend`), or, under a
 plain ``mpiexec``, this process itself (`install`).
@@ -76,7 +76,7 @@ class waiting:  # noqa: N801 - read as a word: `with waiting("allreduce"):`
 
 
 def state() -> dict[str, Any]:
-    """Return what a sign of life says.
+    """Return the content of a heartbeat.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def attend(tell: Callable[[dict[str, Any]], None]) -> None:
 
 
 class Others(Protocol):
-    """How ranks see each other beside their messages, see `runtime.comm.host`."""
+    """The ranks' view of each other besides messages, see `runtime.comm.host`."""
 
     def write(self, told: dict[str, Any]) -> None:
         """Say something to the other ranks."""
@@ -336,7 +336,7 @@ def _through(count: int) -> str:
 
 
 def _kind(call: str) -> str:
-    """Return a call without what it is given, which ranks of other roles have otherwise."""
+    """Return a call without its arguments, which differ between ranks of other roles."""
     return call.partition(" of ")[0]
 
 

@@ -1,4 +1,4 @@
-"""Graphs, plans and functions as text and as files, and back."""
+"""Graphs and plans as text, and back."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Graphs and plans from the text that `magmagraph.text.writing.dump` writes.
 
-Every operation is made anew by its record, so that a text cannot say what no graph could be: a
+Every operation is built again by its record, so that a text cannot say what no graph could be: a
 type that its rule does not give, an operand that comes later, a constant whose elements do not fit
 are errors, each with the number of its line.
 """
@@ -627,7 +627,7 @@ _ALIGNMENT = 64  # of places in the arena
 
 @dataclass
 class _Parts:
-    """What has been read of a plan, and the families that its steps may be of."""
+    """The parts of a plan read so far, and the families that its steps may have."""
 
     families: Mapping[str, KernelFamily]
     sizes: dict[str, int] | None = None
@@ -800,7 +800,7 @@ def _read_slot(row: Row, reader: Reader, index: int) -> Slot:
 
 
 def _check_room(slot: Slot, type_: Type, reader: Reader) -> None:
-    """Raise unless a slot is as large as what is kept there."""
+    """Raise unless a slot is as large as its value."""
     if dims.lower(slot.size - type_.bytes) < 0:
         raise reader.wrong(
             f"s{slot.index} has {reader.shown(slot.size)} bytes for {type_}",
@@ -809,7 +809,7 @@ def _check_room(slot: Slot, type_: Type, reader: Reader) -> None:
 
 
 def _check_whole(parts: _Parts, rows: Sequence[Row], reader: Reader) -> None:
-    """Raise unless the plan is whole, and every slot of the arena lies inside of it."""
+    """Raise unless the plan is complete, and every slot is inside of the arena."""
     if not parts.ended:
         reader.line = rows[-1].end if rows else 1
         raise reader.wrong("the plan ends before its memory line", "memory: ...")

@@ -64,7 +64,7 @@ class Rows:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Turn every error of what is run for a line into one about that line.
+        """Convert every error while a line is read into one about that line.
 
         Records and extents compute with what a line says, and are written for what functions give
         them.
@@ -132,7 +132,7 @@ class Rows:
         return Row(number, "".join(pieces), tuple(bodies), at), at
 
     def split(self, text: str, start: int = 0, end: str = "") -> list[str]:
-        """Return the parts between commas that stand in no bracket and in no string.
+        """Return the parts between commas outside of brackets and strings.
 
         With `end`, the list ends at that bracket, and its position is the last part.
         """

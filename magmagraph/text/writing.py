@@ -107,7 +107,7 @@ Graph.__str__ = lambda self: dump(self)  # type: ignore[method-assign]
 
 
 class Code:
-    """What stands in a loaded graph for an attribute that is code, which a text only names.
+    """A placeholder in a loaded graph for an attribute that is code, which a text only names.
 
     Graphs with one run: only the gradient of a custom gradient needs its code.
     """

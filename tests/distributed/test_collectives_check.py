@@ -152,7 +152,7 @@ def test_a_collective_in_a_branch_is_refused_and_in_a_loop_is_not() -> None:
     def job() -> float:
         x, p = mg.input("x", (3,)), mg.input("p", dtype="bool")
         f = mg.function([x, p], mg.cond(p, lambda: ranks.allreduce(x), lambda: x), device="cpu")
-        with pytest.raises(CommunicationError, match="stands in a branch, or in a loop whose"):
+        with pytest.raises(CommunicationError, match="is in a branch, or in a loop whose"):
             f(np.ones(3), True)
         total, _ = mg.scan(lambda c, v: (c + ranks.allreduce(v), c), mg.constant(0.0), x)
         return float(mg.function([x], total, device="cpu")(np.ones(3)))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.distributed.cost.alone import spread
 from magmagraph.distributed.cost.costs import (
     Compute,
     Form,
@@ -20,6 +19,7 @@ from magmagraph.distributed.cost.costs import (
     timeline,
 )
 from magmagraph.distributed.cost.dry import DryRank
+from magmagraph.distributed.cost.measured_rank import spread
 from magmagraph.dtypes import tolerance
 from magmagraph.ir.ranks import using
 
@@ -316,7 +316,7 @@ def test_more_ranks_are_proposed_as_long_as_they_are_worth_it():
     assert free.strategy.algorithm == "allreduce"
     assert dear.best.ranks == 1
     assert dear.strategy is None
-    assert "messages take longer than computing" in dear.explain()
+    assert "messages take longer than the computation" in dear.explain()
     shared = mg.distributed.plan(
         step, *feeds, devices=counts, links=mg.distributed.Links(0, 0), machine=FAST, cores=1
     )

@@ -19,7 +19,7 @@ from magmagraph.distributed import (
     rank,
     threads,
 )
-from magmagraph.distributed.alike import check_alike
+from magmagraph.distributed.consistency import check_equal_on_ranks
 from magmagraph.errors import CommunicationError, ConfigError, FeedError, ShardingError
 from magmagraph.ir.ranks import current
 
@@ -205,9 +205,9 @@ def test_ranks_that_fit_something_else_are_refused(options: dict[str, Any], text
 
 
 def test_ranks_that_fit_alike_go_on() -> None:
-    assert threads(3, lambda: check_alike({"epochs": 2, "rows": None})) == [None] * 3
+    assert threads(3, lambda: check_equal_on_ranks({"epochs": 2, "rows": None})) == [None] * 3
     with pytest.raises(CommunicationError, match="rank 0 waits in the start of training"):
-        threads(2, lambda: check_alike({"epochs": 2}) if rank() == 0 else None)
+        threads(2, lambda: check_equal_on_ranks({"epochs": 2}) if rank() == 0 else None)
 
 
 @pytest.mark.parametrize(

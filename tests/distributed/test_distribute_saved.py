@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.distributed import written as forms
+from magmagraph.distributed import serialized
 from magmagraph.errors import PlanError
 
 D = mg.distributed
@@ -72,7 +72,7 @@ def test_a_loaded_function_is_spread_as_the_saved_one(name: str, tmp_path: Path)
         D.communicator().barrier()
         loaded = mg.load(tmp_path / "0.magma")
         again = loaded.__getstate__()["settings"]["distribute"]
-        assert type(again) is type(found) and forms.written(again) == forms.written(found)
+        assert type(again) is type(found) and serialized.written(again) == serialized.written(found)
         weights = [v for v in loaded._whole_graph().variables if v.name in ("V", "W")]
         begun = [v.value for v in weights]
         if found.asynchronous:

@@ -20,9 +20,8 @@ import pytest
 from test_launch import linux, own_rank, starter
 
 from magmagraph.distributed import launch
-from magmagraph.distributed.launching import door as launch_door
-from magmagraph.distributed.launching import tied
-from magmagraph.distributed.launching.door import HELLO, WAITING, Door
+from magmagraph.distributed.launching import admission, tied
+from magmagraph.distributed.launching.admission import HELLO, WAITING, Admission
 from magmagraph.distributed.launching.line import (
     LARGEST,
     MESSAGE,
@@ -57,7 +56,7 @@ class Opened:
         self.port = listener.getsockname()[1]
         self.admitted: list[int] = []
         self.lines: list[Line] = []
-        self.door = Door(listener, TOKEN, ranks, self.admit)
+        self.door = Admission(listener, TOKEN, ranks, self.admit)
         self.door.open()
 
     def admit(self, rank: int, hello: dict[str, Any], connection: socket.socket) -> None:
@@ -149,7 +148,7 @@ def test_silent_connections_take_no_threads_and_are_bounded(opened):
 
 
 def test_a_silent_connection_is_closed_after_a_while(opened, monkeypatch):
-    monkeypatch.setattr(launch_door, "PATIENCE", 0.05)
+    monkeypatch.setattr(admission, "PATIENCE", 0.05)
     with opened.connect() as connection:
         connection.settimeout(30)
         assert connection.recv(1) == b""

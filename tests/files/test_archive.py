@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import FallbackWarning, PlanError
+from magmagraph.function.archive import seal
 from magmagraph.runtime.families import FAMILIES
-from magmagraph.text.archive import seal
 from magmagraph.text.reading import load as load_text
 from magmagraph.text.writing import dump
 
@@ -143,7 +144,7 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: Any) -> N
     def fail(*args: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("magmagraph.text.archive._write", fail)
+    monkeypatch.setattr(sys.modules["magmagraph.function.archive"], "_write", fail)
     with pytest.raises(OSError, match="disk full"):
         function.save(path)
     assert path.read_bytes() == b"old"
@@ -279,7 +280,7 @@ def test_a_file_of_another_version_says_so_in_one_line(saved: Any) -> None:
     assert len(caught) == 1
     text = str(caught[0].message)
     assert text.startswith("step.magma was saved by magmagraph 0.0.1 on ")
-    assert text.endswith(": it is lowered anew for this machine")
+    assert text.endswith(": it is compiled again for this machine")
     assert "\n" not in text
     same(function(*feeds), loaded(*feeds))
 
@@ -290,7 +291,7 @@ def test_a_file_of_another_chip_says_so_in_one_line(saved: Any) -> None:
     with pytest.warns(FallbackWarning) as caught:
         loaded = mg.load(path)
     (text,) = (str(warning.message) for warning in caught)
-    assert text.startswith("step.magma was saved on A chip of old: it is lowered anew for ")
+    assert text.startswith("step.magma was saved on A chip of old: it is compiled again for ")
     assert text.endswith(function._chip()) and "\n" not in text
     same(function(*feeds), loaded(*feeds))
 

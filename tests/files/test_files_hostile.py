@@ -322,7 +322,7 @@ def resealed(path: Path, changes: dict[str, bytes]) -> None:
     """Write members of an archive anew, with checksums that fit."""
     import hashlib
 
-    from magmagraph.text.archive import seal
+    from magmagraph.function.archive import seal
 
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()} | changes

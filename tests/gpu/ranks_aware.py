@@ -19,7 +19,7 @@ from magmagraph import distributed as ranks
 from magmagraph.dtypes import canonical
 from magmagraph.ir.communicator import Communicator
 from magmagraph.ir.op import Kind
-from magmagraph.runtime.comm.aware import AwareRank
+from magmagraph.runtime.comm.cuda_aware_mpi import AwareRank
 from magmagraph.runtime.cuda.launching.carriers import carriers_of
 from magmagraph.runtime.cuda.launching.segments import Interpreted, Segment
 

@@ -40,11 +40,12 @@ def regions() -> int:
     from regions import CASES, arrays_for
     from test_regions import run_on_device
 
-    from magmagraph.codegen.cuda import shares
+    from magmagraph.codegen.cuda import launch_config
     from magmagraph.runtime.cuda.device import device_of
     from magmagraph.runtime.cuda.kernels.fused import Modules
 
-    shares.FAR, shares.AHEAD = 0, 512  # small rows, too, are brought into the cache ahead
+    # Small rows, too, are brought into the cache ahead.
+    launch_config.FAR, launch_config.AHEAD = 0, 512
     modules = Modules(device_of("cuda"))
     rng, count = np.random.default_rng(0), 0
     for case in CASES:

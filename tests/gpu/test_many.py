@@ -10,7 +10,7 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
-from magmagraph.runtime.cpu.cells import bodies_of
+from magmagraph.runtime.cpu.kernel_args import bodies_of
 from magmagraph.runtime.cuda.launching.calls import calls_of
 
 pytestmark = pytest.mark.gpu

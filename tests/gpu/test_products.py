@@ -20,10 +20,10 @@ from magmagraph.runtime.cuda.arrange import arranged, reader_of
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.launching.launches import StepLaunches
 from magmagraph.runtime.cuda.launching.streams import Touched
-from magmagraph.runtime.cuda.products.behind import blocks_across
+from magmagraph.runtime.cuda.products.chained_gemm import blocks_across
 from magmagraph.runtime.cuda.products.cuts import SMALL, Configuration, cut_for, cut_of_rows
 from magmagraph.runtime.cuda.products.merge import merges, product_shape
-from magmagraph.runtime.cuda.products.merged import MergedProducts
+from magmagraph.runtime.cuda.products.merged_launches import MergedProducts
 from magmagraph.runtime.cuda.products.products import ProductShape
 from magmagraph.runtime.cuda.products.products import product_of as product_of_shape
 from magmagraph.runtime.cuda.products.row_epilogue import RowEpilogue

@@ -13,10 +13,10 @@ from table import assert_agrees
 from test_regions import run_on_device
 
 import magmagraph as mg
-from magmagraph.codegen.cuda import shares
+from magmagraph.codegen.cuda import launch_config
 from magmagraph.codegen.cuda.kernels import RegionKernels
-from magmagraph.codegen.cuda.shares import Shares, lines_for
-from magmagraph.runtime.cpu.cells import bodies_of
+from magmagraph.codegen.cuda.launch_config import LaunchConfig, lines_for
+from magmagraph.runtime.cpu.kernel_args import bodies_of
 from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of
 
 ROW = 32 << 10  # bytes
@@ -37,13 +37,13 @@ def kernels(
 
 def ahead(made: RegionKernels, lines: int = 264) -> tuple[int, list[int]]:
     """Return how many rows ahead one is brought, and how many bytes of each operand."""
-    told = Shares(made, {}, lines_for(made, {}, lines))
+    told = LaunchConfig(made, {}, lines_for(made, {}, lines))
     told.main()
     return told.rows_ahead(), [told.bytes_ahead(i) for i in range(len(made.region.accesses))]
 
 
 def test_rows_from_memory_are_brought_ahead() -> None:
-    wanted = shares.AHEAD * shares.MULTIPROCESSORS
+    wanted = launch_config.AHEAD * launch_config.MULTIPROCESSORS
     for make in (mg.layer_norm, mg.softmax, mg.log_softmax):
         assert ahead(kernels(make, (8192, 8192), "float32")) == (wanted // ROW, [ROW])
     narrow = ahead(kernels(mg.layer_norm, (8192, 8192), "bfloat16"))
@@ -64,7 +64,7 @@ def test_rows_of_several_operands_count_together() -> None:
     shapes = (8192, 8192), (8192,)
     made = kernels(lambda x, y, s: mg.softmax(x * y + s), (8192, 8192), "float32", *shapes)
     rows, sizes = ahead(made)
-    assert rows == shares.AHEAD * shares.MULTIPROCESSORS // (2 * ROW)
+    assert rows == launch_config.AHEAD * launch_config.MULTIPROCESSORS // (2 * ROW)
     assert sorted(sizes) == [0, ROW, ROW]
 
 
@@ -76,8 +76,8 @@ def test_kernels_with_rows_ahead_are_the_interpreter(
 ) -> None:
     from magmagraph.runtime.cuda.device import device_of
 
-    monkeypatch.setattr(shares, "FAR", 0)
-    monkeypatch.setattr(shares, "AHEAD", 512)
+    monkeypatch.setattr(launch_config, "FAR", 0)
+    monkeypatch.setattr(launch_config, "AHEAD", 512)
     body = case.body()
     made = kernels_of(body)
     if min(sizes.values()) < case.least or made is None or not made.keeps:

@@ -154,7 +154,7 @@ class Format:
 
 
 def archive_format(folder: Path) -> Format:
-    from magmagraph.text.archive import seal
+    from magmagraph.function.archive import seal
 
     rng = np.random.default_rng(0)
     x = mg.var("x", shape=("batch", 6))

@@ -11,7 +11,7 @@ import magmagraph as mg
 from magmagraph.ir.graph import Node
 
 
-class Kept(NamedTuple):
+class RegisterValues(NamedTuple):
     """A program with states, and feeds for some calls.
 
     Attributes
@@ -46,7 +46,7 @@ OPTIMIZERS: tuple[Callable[[], Any], ...] = (
 )
 
 
-def keeping(seed: int, dtype: str = "float64", calls: int = 4) -> Kept:
+def keeping(seed: int, dtype: str = "float64", calls: int = 4) -> RegisterValues:
     """Return a random program with states; a failure should print its seed."""
     rng = np.random.default_rng(seed)
     mg.random.seed(seed)
@@ -111,4 +111,4 @@ def keeping(seed: int, dtype: str = "float64", calls: int = 4) -> Kept:
         ]
         for _ in range(calls)
     ]
-    return Kept([x, y], outputs, updates, feeds, [a, b, c, d, count, *state])
+    return RegisterValues([x, y], outputs, updates, feeds, [a, b, c, d, count, *state])

@@ -55,7 +55,7 @@ def test_networkx_has_every_node_and_operand() -> None:
         assert attributes["dtype"] == node.dtype.name
         operands = sorted((d["operand"], u) for u, _, d in graph.in_edges(i, data=True))
         assert [frozen[u] for _, u in operands] == list(node.inputs)
-    renewed = {i: d["renewed_by"] for i, d in graph.nodes(data=True) if "renewed_by" in d}
+    renewed = {i: d["updated_by"] for i, d in graph.nodes(data=True) if "updated_by" in d}
     assert {frozen[i].name for i in renewed} == {"W", "b"}
     assert all(graph.nodes[new]["update"] == i for i, new in renewed.items())
     assert [i for i, d in graph.nodes(data=True) if d.get("output") == 0] == [

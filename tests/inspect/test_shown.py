@@ -75,7 +75,7 @@ def test_memory_prints_formulas_and_sizes(train: Any) -> None:
 
 def test_the_report_says_which_updates_are_copied_and_why(train: Any) -> None:
     record = train.report["memory"]
-    assert record.hits == {"renew a variable in place": 2}
+    assert record.hits == {"update a variable in place": 2}
     assert record.refusals == []
     v = mg.var("v", init=np.zeros(3, np.float32))
     new = v + 1.0

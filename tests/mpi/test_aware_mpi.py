@@ -37,7 +37,7 @@ class Cupy:
 
 
 def aware(cupy: Any = None) -> Any:
-    from magmagraph.runtime.comm.aware import AwareRank
+    from magmagraph.runtime.comm.cuda_aware_mpi import AwareRank
 
     return AwareRank(current(), Cupy() if cupy is None else cupy)
 
@@ -173,7 +173,7 @@ def test_messages_and_sums_do_not_meet(on_ranks: Callable[..., Any]) -> None:
 
 
 def trial(how: str) -> tuple[bool, str, float]:
-    from magmagraph.runtime.comm import aware as module
+    from magmagraph.runtime.comm import cuda_aware_mpi as module
 
     class Broken(Cupy):
         def asarray(self, array: Any) -> Any:
@@ -249,7 +249,7 @@ def test_the_loaded_library_is_asked(on_ranks: Callable[..., Any]) -> None:
 WRONG = """
     import numpy as np
     import magmagraph as mg
-    from magmagraph.runtime.comm.aware import tried
+    from magmagraph.runtime.comm.cuda_aware_mpi import tried
     from test_aware_mpi import Cupy
 
     class Elsewhere:

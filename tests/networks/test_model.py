@@ -389,7 +389,7 @@ def test_wrong_settings_are_refused():
             action()
         assert text in str(raised.value)
     dense = nn.Dense(4)
-    with pytest.raises(mg.ConfigError, match="a layer stands twice"):
+    with pytest.raises(mg.ConfigError, match="a layer appears twice"):
         mg.NeuralNetwork([nn.Input((4,)), dense, dense])
     for late in ([nn.Input((4,)), nn.Input((4,)), nn.Dense(2)], [nn.Dense(2), nn.Input((4,))]):
         with pytest.raises(mg.ConfigError, match="an Input stands behind the first place"):

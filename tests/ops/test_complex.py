@@ -210,8 +210,8 @@ _OTHERS = np.array([1.0 + 0.0j, -1.0 - 0.0j, 3.0 + 0.0j, 1.0 - 4.0j, 2.0 + 9.0j,
 _INFINITE = np.array([np.inf + 1j, 1 + 1j * np.inf, np.nan + 0j, 2.0, -1j, 0.0])
 
 EXPRESSIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
-    "root of a square": (
-        lambda z, w: mg.sqrt(z * z), lambda z, w: np.sqrt(z * z), "root of a square"
+    "square root of a square": (
+        lambda z, w: mg.sqrt(z * z), lambda z, w: np.sqrt(z * z), "square root of a square"
     ),
     "logarithm of an exponential": (
         lambda z, w: mg.log(mg.exp(z * 5.0)), lambda z, w: np.log(np.exp(z * 5.0)),
@@ -240,13 +240,14 @@ EXPRESSIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     ),
     "softmax": (
         lambda z, w: mg.exp(z) / mg.sum(mg.exp(z)), lambda z, w: np.exp(z) / np.exp(z).sum(),
-        "shifted softmax",
+        "subtract the maximum before softmax",
     ),
     "logsumexp": (
         lambda z, w: mg.log(mg.sum(mg.exp(z))), lambda z, w: np.log(np.exp(z).sum()), "logsumexp"
     ),
     "length": (
-        lambda z, w: mg.sqrt(mg.sum(z * z)), lambda z, w: np.sqrt((z * z).sum()), "scaled length"
+        lambda z, w: mg.sqrt(mg.sum(z * z)), lambda z, w: np.sqrt((z * z).sum()),
+        "scaled vector norm"
     ),
     "hypot": (
         lambda z, w: mg.sqrt(z * z + w * w), lambda z, w: np.sqrt(z * z + w * w), "hypot"

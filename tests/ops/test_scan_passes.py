@@ -79,14 +79,14 @@ class TestPasses:
         f = mg.function([x], loss)
         (loop,) = [node for node in f.graph if node.op is LOOP]
         assert len(loop.attrs["body"].outputs) == 2  # the carry, and the rows of h
-        assert "take away what a loop makes for nobody" in f.report["simplify"].hits
+        assert "remove loop results that are never read" in f.report["simplify"].hits
 
     def test_products_of_all_rows_are_one(self, rng):
         x, _, loss, slopes = self.program(rng)
         f = mg.function([x], [loss, *slopes])
         hits = f.report["contract"].hits
-        assert hits["multiply all rows before the loop"] == 1
-        assert hits["multiply once after the loop"] == 1
+        assert hits["move a product before the loop"] == 1
+        assert hits["move a product after the loop"] == 1
         # x @ W before; dU, dW after; one product in each of the two loops.
         kernels = [step.kernel for step in f.plan.steps]
         assert kernels.count("gemm") == 3 and kernels.count("loop") == 2

@@ -32,8 +32,8 @@ def test_a_scale_that_keeps_elements_in_range_stays_inside(name: str) -> None:
 def test_what_leaves_no_range_stands_outside() -> None:
     x = mg.input("x", (COUNT,), dtype="float16")
     for total, name in (
-        (mg.sum(x * 3.0), "factor out of a sum"),
-        (mg.sum(x / 0.1), "divisor out of a sum"),
+        (mg.sum(x * 3.0), "move a scalar factor out of a sum"),
+        (mg.sum(x / 0.1), "move a divisor out of a sum"),
     ):
         report = mg.function([x], total, device="cpu").compile().report
         hits = next(record for record in report if record.name == "simplify").hits

@@ -32,7 +32,7 @@ SHOWN = {  # module -> the pass that runs its example
     "simplify.simplify": "simplify",
     "simplify.constants": "simplify",
     "simplify.stable": "simplify",
-    "distribute.alone": "simplify",
+    "distribute.single_rank": "simplify",
     "simplify.cancel": "simplify",
     "contract": "contract",
     "precision.precision": "precision",

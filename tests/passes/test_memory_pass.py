@@ -60,8 +60,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "in place": (_plus_one, []),
     "returned": (_returned, ["its new value is also returned"]),
     "swapped": (_swapped, [LEAF, LEAF]),
-    "shared": (_shared, ["its new value also renews another variable"]),
-    "turned": (_turned, ["its kernel reads the old value at other places than it writes"]),
+    "shared": (_shared, ["its new value also updates another variable"]),
+    "turned": (_turned, ["its kernel reads the old value at other positions than it writes"]),
     "before a step that can fail": (_failing, [FAILING]),
     "by a step that can fail": (_own_failing, [FAILING]),
     "read later": (_read_later, ["gemm reads the old value after it"]),
@@ -94,4 +94,4 @@ def test_values_that_are_looked_at_first_are_copied(rng: np.random.Generator) ->
         f()
     np.testing.assert_array_equal(a.value, before)
     (refusal,) = f.report["memory"].refusals
-    assert refusal.reason == "nan='raise' looks at the new values before anything is written"
+    assert refusal.reason == "nan='raise' checks the new values before any is written"

@@ -86,7 +86,7 @@ def test_every_product_of_a_body_is_lowered(precision: str) -> None:
     graph, report = lowered(inputs, outputs, precision)
     found = loops(graph)
     assert len(found) == 2
-    assert report["precision"].hits["products of a body"] == 2
+    assert report["precision"].hits["products of a loop or branch body"] == 2
     for loop in found:
         inside = products(loop.attrs["body"])
         assert len(inside) == 2
@@ -104,7 +104,7 @@ def test_weights_are_cast_before_the_loop_and_not_in_it() -> None:
     (loop,) = loops(graph)
     names = [leaf.dtype.name for leaf in loop.attrs["body"].inputs]
     assert names == ["float32", "float32", "bfloat16", "bfloat16"]  # carry, row, weights
-    assert report["precision"].hits["cast before a loop"] == 2
+    assert report["precision"].hits["move a cast out of a loop"] == 2
     assert all(operand.op.name == "cast" for operand in loop.inputs[2:])
 
 

@@ -114,7 +114,7 @@ def test_a_value_that_a_product_reads_is_stored_once() -> None:
     graph, record = lowered([x], [mg.sum(mg.exp(hidden @ w) * mg.cos(hidden))])
     (tanh,) = (node for node in graph.nodes if node.op.name == "tanh")
     assert [reader.op.name for reader in graph.users[tanh]] == ["cast"]
-    assert record.hits["stored once"] == 1
+    assert record.hits["share one cast between readers"] == 1
 
 
 def test_an_output_keeps_its_own_digits() -> None:
@@ -124,7 +124,7 @@ def test_an_output_keeps_its_own_digits() -> None:
     graph, record = lowered([x], [hidden, mg.sin(hidden), hidden @ w])
     (sine,) = (node for node in graph.nodes if node.op.name == "sin")
     assert sine.inputs[0] is graph.outputs[0]
-    assert "stored once" not in record.hits
+    assert "share one cast between readers" not in record.hits
 
 
 def test_what_keeps_float32_reads_no_rounded_result() -> None:
@@ -283,7 +283,7 @@ def test_pooling_reads_16_bits_where_its_result_is_stored_so(
     assert {n.op.name: n.inputs[0].dtype.name for n in pools} == dict.fromkeys(
         ("max_pool", "max_pool_taps", "pool_spread"), precision
     )
-    assert record.hits[f"moved as {precision}"] >= 3
+    assert record.hits[f"stored as {precision}"] >= 3
     graph, _ = lowered([x, v, w], [out], precision=precision)
     given = [(rng.standard_normal(n.shape) / 5).astype("f4") for n in (x, v, w)]
     made = evaluate(graph, dict(zip(graph.inputs, given, strict=True)))[graph.outputs[0]]
@@ -342,8 +342,8 @@ def test_a_gradient_inside_of_a_loss_is_not_scaled_twice() -> None:
     inner = mg.grad(mg.sum(mg.tanh(x @ w) ** 2), w)
     outer = mg.grad(mg.sum(inner * inner), w)
     _, record = lowered([x], [], {w: w - outer}, precision="float16")
-    assert record.hits["scaled seed"] == 1
-    assert record.hits["gradient divided by the scale"] == 1
+    assert record.hits["multiply the gradient seed by the scale"] == 1
+    assert record.hits["divide gradients by the scale"] == 1
     assert "inside of another gradient's loss" in record.refusals[0].reason
 
 

@@ -268,12 +268,12 @@ def test_walk_puts_row_values_between_passes() -> None:
         (
             [(B, N)],
             lambda x: mg.sum(x, axis=0) / mg.sum(x),
-            "what is left of all rows is combined with single rows",
+            "the result of a reduction over all rows is combined with single rows",
         ),
         (
             [(N,)],
             lambda x: x + mg.constant(np.arange(5, dtype=np.float32)),
-            "an array made by constant is an operand, not part of it",
+            "the result of constant is an operand, not part of a region",
         ),
     ],
 )

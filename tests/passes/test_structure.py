@@ -151,17 +151,17 @@ REWRITTEN: dict[str, tuple[Node, list[str]]] = {
     "thin solution": (inv(A) @ b @ b.T, ["solve", "gemm"]),
     "thin product": (solve(A, B) @ b, ["gemm", "solve"]),
     "lower triangle": (solve(lower_part(A), b), ["triangular_solve"]),
-    "transposed triangle": (solve(upper_part(A).T, b), ["triangular_solve"]),
+    "solve with a transposed triangular matrix": (solve(upper_part(A).T, b), ["triangular_solve"]),
     "two triangles": (
         solve(lower_part(A) @ upper_part(B), b), ["triangular_solve", "triangular_solve"],
     ),
-    "inverse of a triangle": (inv(upper_part(A)), ["triangular_solve"]),
+    "inverse of a triangular matrix": (inv(upper_part(A)), ["triangular_solve"]),
     "inverse of a triangle times": (inv(upper_part(A)) @ b, ["triangular_solve"]),
-    "determinant of a triangle": (det(lower_part(A)), []),
+    "determinant of a triangular matrix": (det(lower_part(A)), []),
     "determinant of triangles": (det(lower_part(A) @ upper_part(B)), []),
     "sign of a triangle's": (slogdet(-lower_part(A)).sign, []),
     "logarithm of a triangle's": (slogdet(upper_part(A)).logabsdet, []),
-    "logarithm of a determinant": (mg.log(mg.absolute(det(A))), ["slogdet"]),
+    "log of a determinant to log-determinant": (mg.log(mg.absolute(det(A))), ["slogdet"]),
     "scaled rows": (diagonal_matrix(v) @ A, []),
     "scaled columns": (A @ diagonal_matrix(v), []),
     "identity": (mg.eye(N, dtype="float64") @ A + 0.5, []),
@@ -223,23 +223,25 @@ def test_determinants_beyond_the_range_of_floats() -> None:
 REFUSED: dict[str, tuple[Node, str, str]] = {
     "inverse is fetched": (
         mg.concatenate([inv(A), inv(A) @ b], axis=1), "product with an inverse",
-        "the inverse is wanted by itself, by 'concatenate'",
+        "the inverse itself is used, by 'concatenate'",
     ),
     "inverse of a product": (
         inv(A @ B), "inverse of a product",
         "two inverses and a product are more work than one inverse",
     ),
     "nothing known": (
-        solve(A, b), "solution with a triangle", "nothing is known of the matrix",
+        solve(A, b), "solve with a triangular matrix", "the structure of the matrix is unknown",
     ),
     "not provably positive": (
-        solve(A.T @ A + mg.eye(N, dtype="float64"), b), "solution with a triangle",
+        solve(A.T @ A + mg.eye(N, dtype="float64"), b), "solve with a triangular matrix",
         "the matrix is symmetric, but not known to be positive definite",
     ),
     "no triangle": (
-        det(A), "determinant of a triangle", "the matrix is not known to be triangular",
+        det(A), "determinant of a triangular matrix", "the matrix is not known to be triangular",
     ),
-    "factors are read": (solve(L @ L.T, b), "product of factors", "'solve' uses the factors"),
+    "factors are read": (
+        solve(L @ L.T, b), "product of the factors of a matrix", "'solve' uses the factors",
+    ),
 }  # fmt: skip
 
 

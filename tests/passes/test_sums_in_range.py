@@ -75,10 +75,10 @@ def test_unnormalized_weights() -> None:
 def test_scales_that_are_not_small_leave_sums() -> None:
     x = mg.input("x", ("n", 7))
     for result, rule in (
-        (mg.sum(x * 3.0), "factor out of a sum"),
-        (mg.sum(x * -1.5, axis=1), "factor out of a sum"),
-        (mg.sum(x / 0.3), "divisor out of a sum"),
-        (mg.sum(x * mg.cast(x.shape[0], "float32"), axis=1), "factor out of a sum"),
+        (mg.sum(x * 3.0), "move a scalar factor out of a sum"),
+        (mg.sum(x * -1.5, axis=1), "move a scalar factor out of a sum"),
+        (mg.sum(x / 0.3), "move a divisor out of a sum"),
+        (mg.sum(x * mg.cast(x.shape[0], "float32"), axis=1), "move a scalar factor out of a sum"),
     ):
         assert _hits([x], result, "simplify").get(rule), rule
 
@@ -87,7 +87,7 @@ def test_variables_and_roots_leave_sums_over_rows() -> None:
     """As in the gradients of normalizations; what is fed or computed in another way stays."""
     x, fed = mg.input("x", (5, 7)), mg.input("fed", (7,))
     held = mg.variable("held", init=np.ones(7, np.float32))
-    rule = "factors out of a sum"
+    rule = "move factors out of a sum"
     for factor, leaves in (
         (held, True),
         (held * 0.5, True),
@@ -107,4 +107,4 @@ def test_scales_of_products() -> None:
     gain = mg.variable("gain", init=np.float32(2.0))
     for scale, leaves in ((0.125, True), (gain, True), (s, False), (1e-9, False)):
         hits = _hits([x, s], (x * scale) @ w + s, "contract")
-        assert bool(hits.get("scale to alpha")) is leaves, scale
+        assert bool(hits.get("scale to gemm alpha")) is leaves, scale

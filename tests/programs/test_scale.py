@@ -140,7 +140,7 @@ def test_the_budget_bounds_the_analyses(counts: Counts) -> None:
         counted, _ = taken(counts, f.compile)
         numbers.append(counted["analyzed nodes"])
         reasons = {refusal.reason for refusal in f.report["fuse"].refusals}
-        assert ("the budget of analyses is used up" in reasons) == (budget < 1.0)
+        assert ("the limit on analyses is reached" in reasons) == (budget < 1.0)
     assert numbers[1] < numbers[0]
 
 

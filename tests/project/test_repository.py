@@ -24,7 +24,7 @@ SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.
 # The rooms, bottom to top: each imports those before it.
 ORDER = (
     "errors", "init", "_version", "config", "dtypes", "ir", "ops", "autodiff", "codegen", "files",
-    "help", "losses", "functional", "plateau", "schedule", "regularize", "text", "passes",
+    "help", "losses", "functional", "schedule", "regularize", "text", "passes",
     "runtime",
     "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
     "workflow", "tune", "callbacks", "metrics", "estimators", "random", "linalg", "special", "fft",
@@ -37,8 +37,6 @@ UPWARD = {
     ("ir", "help"): "names of other libraries, where an attribute is missing",
     ("ir", "runtime"): "the communicator of the process, made when it is first asked for",
     ("ops", "autodiff"): "gradients of loops, branches and attention",
-    ("text", "distributed"): "strategies of a saved function",
-    ("text", "function"): "the structure of a saved function's arguments",
     ("distributed", "function"): "a cost model that measures a function",
     ("distributed", "inspect"): "a cost model that measures and draws",
     ("function", "data"): "batches, which functions take",

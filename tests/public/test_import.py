@@ -27,7 +27,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 LATE = (
     "scipy", "cupy", "mpi4py", "networkx", "optuna", "rich", "numpy.random", "csv", "gzip",
     "zipfile", "urllib.request", "subprocess", "tempfile", "ctypes", "inspect",
-    "magmagraph.text.archive", "magmagraph.cli", "magmagraph.data", "magmagraph.runtime",
+    "magmagraph.function.archive", "magmagraph.cli", "magmagraph.data", "magmagraph.runtime",
     "magmagraph.text.reading", "magmagraph.codegen.region.analysis",
     "fractions", "decimal", "string", "pkgutil", "magmagraph.inspect",
     "magmagraph.functional.custom",
@@ -74,7 +74,7 @@ def test_a_first_step_on_a_device_imports_what_it_needs() -> None:
 
 def test_names_that_are_imported_late_are_public_all_the_same() -> None:
     code = (
-        "import magmagraph as mg, sys; assert 'magmagraph.text.archive' not in sys.modules; "
+        "import magmagraph as mg, sys; assert 'magmagraph.function.archive' not in sys.modules; "
         "assert {'load', 'data'} <= set(dir(mg)) & set(mg.__all__); "
         "mg.load, mg.data.mnist; from magmagraph import *; load, data.batches; "
         "show, to_onnx, Operation, check_gradients, check_operation, regularize.l2(0.1)"

@@ -18,7 +18,7 @@ from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
 from magmagraph.runtime.comm import claims
 from magmagraph.runtime.comm.claims import Claim, claim
-from magmagraph.runtime.cpu.cells import shape_of
+from magmagraph.runtime.cpu.kernel_args import shape_of
 from magmagraph.runtime.cuda.launching import carriers
 from magmagraph.runtime.cuda.launching.carriers import carriers_of
 from magmagraph.runtime.cuda.launching.collectives import by_addresses
@@ -183,7 +183,7 @@ def test_then_mpi_that_takes_addresses(job: Job) -> None:
 def test_then_the_host(job: Job, says: Any, why: str) -> None:
     for found in job(says):
         assert not found.captured and found.nccl is None and found.aware is None
-        assert str(found) == f"the host ({SHARED}; MPI takes no addresses of devices: {why})"
+        assert str(found) == f"the host ({SHARED}; MPI does not accept device addresses: {why})"
     assert job.tried == 0
 
 
@@ -208,7 +208,7 @@ def test_a_way_that_is_asked_for(job: Job) -> None:
 @pytest.mark.parametrize(
     ("wanted", "how", "why"),
     [
-        ("mpi", {"says": NO}, "MPI takes no addresses of devices: it says no, on rank 0"),
+        ("mpi", {"says": NO}, "MPI does not accept device addresses: it says no, on rank 0"),
         ("mpi", {"fails": "a message failed on rank 1"}, "a message failed on rank 1"),
         ("nccl", {}, SHARED),
     ],

@@ -16,14 +16,14 @@ import magmagraph as mg
 from magmagraph.distributed import DataParallel, Mesh
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.errors import CommunicationError
-from magmagraph.function.together import Together
+from magmagraph.function.rank_agreement import Together
 from magmagraph.ir.plan import Plan
 from magmagraph.ir.ranks import using
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize
 from magmagraph.runtime.cuda.launching import loops, segments
+from magmagraph.runtime.cuda.launching.call_counters import Counted, Counts, is_timed
 from magmagraph.runtime.cuda.launching.calls import CollectiveCall, LibraryCall, TimedCall
-from magmagraph.runtime.cuda.launching.counting import Counted, Counts, is_timed
 from magmagraph.runtime.cuda.launching.loops import Loop, at_once
 from magmagraph.runtime.cuda.launching.segments import Segment
 from magmagraph.runtime.cuda.launching.streams import Touched

@@ -13,10 +13,10 @@ import pytest
 import magmagraph as mg
 from magmagraph.codegen.c.binding import Binding
 from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.cuda.launch_config import LaunchConfig, launches_of, lines_for
 from magmagraph.codegen.cuda.prelude import MAX_ARGUMENTS, complete
-from magmagraph.codegen.cuda.shares import Shares, launches_of, lines_for
 from magmagraph.codegen.region.analysis import analyze
-from magmagraph.runtime.cpu.cells import bodies_of
+from magmagraph.runtime.cpu.kernel_args import bodies_of
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import fused
 from magmagraph.runtime.cuda.kernels.fused import kernels_of, words
@@ -110,7 +110,7 @@ def test_rows_on_a_device_are_rows_however_short() -> None:
     region = found.region
     # A core takes several short rows as one; threads lie side by side, and take rows by number.
     assert Binding(region, {}, 1).row_group() > 1
-    bound = Shares(found, {}, 8)
+    bound = LaunchConfig(found, {}, 8)
     assert bound.group == 1
     assert [bound.read_step(0, loop) for loop in range(2)] == [4, 1]
 

@@ -10,7 +10,7 @@ import pytest
 from regions import make_body, region_of
 
 import magmagraph as mg
-from magmagraph.codegen.cuda import shares
+from magmagraph.codegen.cuda import launch_config
 from magmagraph.codegen.cuda.kernels import RegionKernels
 
 LINES = 264
@@ -29,7 +29,7 @@ def over_rows(x: Any) -> Any:
 @pytest.mark.parametrize("rows", [4097, 65_537, 1_000_003])
 def test_blocks_have_each_row_once(rows: int, columns: int) -> None:
     made = kernels(over_rows, rows, columns)
-    told = shares.Shares(made, {}, LINES)
+    told = launch_config.LaunchConfig(made, {}, LINES)
     _, (_, chunks, _), _ = told.main()
     assert not told.straight  # else a block has all rows
     loops = made.gone_loops
@@ -44,7 +44,7 @@ def test_blocks_have_each_row_once(rows: int, columns: int) -> None:
 
 def test_some_blocks_have_a_row_more() -> None:
     """Else the test above says less than it seems to."""
-    told = shares.Shares(made := kernels(over_rows, 65_537, 528), {}, LINES)
+    told = launch_config.LaunchConfig(made := kernels(over_rows, 65_537, 528), {}, LINES)
     told.main()
     assert told.rows_over(*made.gone_loops) > 0
 
@@ -53,12 +53,12 @@ def test_some_blocks_have_a_row_more() -> None:
 def test_the_last_block_ends_sums_where_that_is_little(shape: tuple[int, int], tail: bool) -> None:
     """One block has added up a few partial results before another launch begins."""
     made = kernels(over_rows, *shape)
-    told = shares.Shares(made, {}, LINES)
+    told = launch_config.LaunchConfig(made, {}, LINES)
     _, grid, _ = told.main()
     work = told.line_count(0) * shape[1] + shape[1]
     assert grid[1] > 1  # there are partial results
-    assert told.tail is tail is (work <= shares.QUICK)
-    launches, _ = shares.launches_of(made, {}, LINES)
+    assert told.tail is tail is (work <= launch_config.QUICK)
+    launches, _ = launch_config.launches_of(made, {}, LINES)
     assert (len(launches) == 1) is tail
 
 
@@ -73,7 +73,7 @@ def columns_and_all(x: Any) -> Any:
 def test_sums_of_nothing_are_written(make: Callable[..., Any], sizes: tuple[int, int]) -> None:
     """Some launch writes each result that has elements, also where the main kernel has none."""
     made = kernels(make, *sizes)
-    launches, _ = shares.launches_of(made, {}, LINES)
+    launches, _ = launch_config.launches_of(made, {}, LINES)
     written = "".join(made.text(launch.kernel.partition("_")[2]) for launch in launches)
     for position, node in enumerate(made.region.body.outputs):
         if node.size != 0:

@@ -14,7 +14,7 @@ from magmagraph.ir.fallback import Refused
 from magmagraph.ir.graph import freeze
 from magmagraph.ops.control.loop import LOOP
 from magmagraph.runtime.cuda.launching import launches
-from magmagraph.runtime.cuda.launching import turns as module
+from magmagraph.runtime.cuda.launching import unrolled_loops as module
 from magmagraph.runtime.cuda.launching.calls import LibraryCall, TimedCall
 from magmagraph.runtime.cuda.launching.streams import Touched, dependencies
 from magmagraph.runtime.target import made_up
@@ -190,7 +190,7 @@ def test_loops_that_a_value_ends_stay_array_expressions() -> None:
     step = loop_step(memory, 3, 4, reverse=False)
     attrs = {**step.node.attrs, "flag": "stack"}
     flagged = SimpleNamespace(node=SimpleNamespace(attrs=attrs), inputs=step.inputs)
-    with pytest.raises(Refused, match="iterations is found while it runs"):
+    with pytest.raises(Refused, match="iterations depends on its values"):
         module.turns(memory, flagged)  # type: ignore[arg-type]
 
 
@@ -212,5 +212,5 @@ def test_a_loop_of_which_a_turn_may_not_send_runs_whole(monkeypatch: pytest.Monk
     (call,) = body.segment.launches
     assert module.turns(memory, step) is not None  # type: ignore[arg-type]
     body.segment.launches = [TimedCall(call.run, call.addresses, 0, call)]
-    with pytest.raises(Refused, match="send at some calls only"):
+    with pytest.raises(Refused, match="send messages in some calls only"):
         module.turns(memory, step)  # type: ignore[arg-type]

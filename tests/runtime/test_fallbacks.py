@@ -169,12 +169,12 @@ def test_a_builder_that_fails_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> 
 def test_errors_of_an_expression_that_is_written_down_are_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from magmagraph.runtime.cpu.scripts import Script, Unwritten
+    from magmagraph.runtime.cpu.ufunc_tape import NotRecordable, UfuncTape
 
-    script = Script()
+    script = UfuncTape()
     x = script.given((3,), np.dtype("f4"))
     for error in (TypeError, AttributeError, ValueError):
-        with pytest.raises(Unwritten):
+        with pytest.raises(NotRecordable):
             script.expression(lambda xp, a, error=error: (_ for _ in ()).throw(error), (x,), {})
     with pytest.raises(ZeroDivisionError):
         script.expression(lambda xp, a: 1 // 0, (x,), {})

@@ -14,7 +14,7 @@ from magmagraph.ir.graph import Graph, Trace
 from magmagraph.ir.plan import Plan
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering.specialize import specialize
-from magmagraph.runtime.cpu.cells import bodies_of
+from magmagraph.runtime.cpu.kernel_args import bodies_of
 from magmagraph.runtime.cuda.products.library_epilogue import LibraryEpilogue, library_epilogue
 
 Form = Callable[[Any, Any], Any]

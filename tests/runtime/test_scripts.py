@@ -10,8 +10,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
-from magmagraph.runtime.cpu.placing import Program
-from magmagraph.runtime.cpu.scripts import Script, Unwritten
+from magmagraph.runtime.cpu.tape_memory import Program
+from magmagraph.runtime.cpu.ufunc_tape import NotRecordable, UfuncTape
 
 F4 = np.dtype(np.float32)
 
@@ -20,7 +20,7 @@ def written(
     evaluate: Callable[..., Any], *arrays: np.ndarray, shared: tuple[int, ...] = ()
 ) -> tuple[Program, np.ndarray]:
     """Return an expression's program, run once, and its result; operands `shared` lie in it."""
-    script = Script()
+    script = UfuncTape()
     operands = [script.given(a.shape, a.dtype) for a in arrays]
     made = script.expression(evaluate, operands, {})
     value = script.values[made]
@@ -103,11 +103,11 @@ def test_an_expression_twice_is_computed_once() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_told_leaves_nothing_behind(evaluate: Callable[..., Any]) -> None:
-    script = Script()
+    script = UfuncTape()
     x = script.given((4,), F4)
     doubled = script.expression(lambda xp, x: x * 2, [x], {})
     before = len(script.values), len(script.calls), dict(script.arrays)
-    with pytest.raises(Unwritten):
+    with pytest.raises(NotRecordable):
         script.expression(evaluate, [x], {})
     assert (len(script.values), len(script.calls)) == before[:2]
     assert script.arrays.keys() == before[2].keys()
@@ -143,7 +143,7 @@ def test_a_choice_may_lie_where_one_of_its_operands_lies(
 
 def test_a_result_is_not_written_over_what_is_read_later(rng: np.random.Generator) -> None:
     x, y = rng.standard_normal((2, 30)).astype(np.float32)
-    script = Script()
+    script = UfuncTape()
     a, b, first, second = (script.given((30,), F4) for _ in range(4))
     total = script.expression(lambda xp, x, y: x + y, [a, b], {})
     less = script.expression(lambda xp, x, y: x - y, [a, b], {})
@@ -159,7 +159,7 @@ def test_a_result_is_not_written_over_what_is_read_later(rng: np.random.Generato
 
 def test_operands_that_change_places_are_kept_apart() -> None:
     x, y = np.float32([1, 2]), np.float32([3, 4])
-    script = Script()
+    script = UfuncTape()
     a, b, first, second = (script.given((2,), F4) for _ in range(4))
     shared = {first: frozenset((a,)), second: frozenset((b,))}
     program = script.program([(b, first), (a, second)], shared)
@@ -174,7 +174,7 @@ def test_operands_that_change_places_are_kept_apart() -> None:
 def test_long_sums_keep_their_digits(shape: tuple[int, int], nested: bool) -> None:
     x = np.full(shape, 0.1, np.float32)
     for axis in (0, 1):
-        script = Script()
+        script = UfuncTape()
         operand = script.given(shape, F4, nested=nested)
         made = script.fold(lambda xp, x, *, axes: xp.sum(x, axis=axes), operand, (axis,))
         kept = script.values[made].shape

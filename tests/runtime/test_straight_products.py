@@ -12,7 +12,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
-from magmagraph.runtime.cpu.products import straight
+from magmagraph.runtime.cpu.products import direct_blas
 from magmagraph.runtime.cpu.products.blas import CBLAS_32, CBLAS_64, find_blas
 
 
@@ -36,13 +36,13 @@ def _no_compiler() -> Iterator[None]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return what collects whether BLAS was to be asked for the products that are bound."""
     found: list[object] = []
-    made = straight.straight_product
+    made = direct_blas.straight_product
 
     def watched(*given: object) -> object:
         found.append(made(*given))
         return found[-1]
 
-    monkeypatch.setattr(straight, "straight_product", watched)
+    monkeypatch.setattr(direct_blas, "straight_product", watched)
     return found
 
 

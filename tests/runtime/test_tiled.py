@@ -10,7 +10,7 @@ import regions
 from regions import CASES, SIZES, B, Case, N, assert_close, in_tiles, make_body
 
 import magmagraph as mg
-from magmagraph.runtime.cpu import placing, tiled
+from magmagraph.runtime.cpu import tape_memory, tiled
 from magmagraph.runtime.cpu.memory import aligned_empty
 
 
@@ -61,7 +61,7 @@ def test_no_array_of_a_chain_is_larger_than_a_tile(monkeypatch: pytest.MonkeyPat
         sizes.append(size)
         return aligned_empty(size)
 
-    monkeypatch.setattr(placing, "aligned_empty", watched)
+    monkeypatch.setattr(tape_memory, "aligned_empty", watched)
     body = make_body([(N,)], lambda x: mg.exp(mg.square(x) + x) / (x - 3.0))
     x = np.linspace(-1, 1, 100_000).astype(np.float32)
     out = np.empty_like(x)

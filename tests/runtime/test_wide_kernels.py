@@ -126,7 +126,7 @@ def test_either_can_be_asked_for(choose: Any, monkeypatch: pytest.MonkeyPatch) -
 def test_where_no_kernel_can_be_made_the_library_computes(
     choose: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors: list[Exception] = [Refused("the driver knows no tensor maps")]
+    errors: list[Exception] = [Refused("the driver does not support tensor maps")]
 
     def refuse(*given: Any) -> None:
         raise errors[-1]

@@ -58,7 +58,7 @@ def test_the_data_has_the_keys_that_are_documented(html: dict[str, str]) -> None
         "evidence": data["evidence"],
     }
     assert {name: set(value) for name, value in there.items()} == documented()
-    assert (data["schema"], data["version"]) == ("magmagraph.viewer", 1)
+    assert (data["schema"], data["version"]) == ("magmagraph.viewer", 2)
 
 
 @pytest.mark.parametrize("name", ["seed", "attention", "residual", "resnet", "large"])

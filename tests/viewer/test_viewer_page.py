@@ -102,7 +102,7 @@ def test_what_is_selected_is_selected_in_both_views(opened: Any) -> None:
     viewer.click(partner)
     assert viewer.run("return [...app.left.selected]") == [node]
     panel = viewer.page.locator("#panel").inner_text()
-    assert "What became of it" in panel
+    assert "History" in panel
 
 
 def test_what_a_pass_changed_is_marked(opened: Any) -> None:

@@ -122,7 +122,7 @@ def test_a_node_of_a_kernel_comes_from_that_of_its_operation(opened: Any) -> Non
     for node in inner:
         viewer.run(f"app.select({node})")
         panel = viewer.page.locator("#panel")
-        links = panel.locator("section", has_text="Comes from").locator("a.node")
+        links = panel.locator("section", has_text="Origin").locator("a.node")
         assert [text.split("\n")[-1] for text in links.all_inner_texts()] == ["sigmoid"]
 
 
@@ -264,7 +264,7 @@ def test_a_page_of_another_version_is_refused(browser: Any, files: dict[str, Pat
     opened = browser.new_page()
     opened.goto(path.as_uri())
     opened.locator("#failure").wait_for(timeout=PATIENCE)
-    assert "this page reads magmagraph.viewer 1, not magmagraph.viewer 99" in opened.locator(
+    assert "this page reads magmagraph.viewer 2, not magmagraph.viewer 99" in opened.locator(
         "#failure"
     ).inner_text()
     opened.close()

@@ -66,7 +66,7 @@ def in_batches(
 
 
 def _saved(code: CCode, text: str) -> list[str]:
-    """Return the lines that find a row's place in what is saved of all."""
+    """Return the lines that find the address of a row's saved values."""
     return [
         f"{computing_type(node.dtype)} *saved{i} = saved{i}_rows"
         f" + row * {code.number('saved_row', 'saved_row')};"

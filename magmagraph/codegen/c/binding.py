@@ -1,4 +1,4 @@
-"""What a region's kernel is told for given sizes: extents, steps, shares, places in scratch."""
+"""The arguments of a region's kernel for given sizes: extents, strides, shares, offsets."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class Binding(RegionNumbers):
         return max(1, min(TOGETHER, TOGETHER_BYTES // max(1, row * size + 128)))
 
     def saved_step(self, loop: int) -> int:
-        """Return how far apart in a saved row neighbours along one of its loops lie."""
+        """Return the stride along one loop in a saved row."""
         row = sorted(self.region.row)
         after = math.prod(self.extents[i] for i in row[row.index(loop) + 1 :])
         return after * self.region.saved_width

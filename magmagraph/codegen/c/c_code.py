@@ -1,4 +1,4 @@
-"""What the writers of a region's C share: names, numbers, and what is known where they write.
+"""The state that all writers of a region's C share: names, numbers, and the values in scope.
 
 A region's functions are put together of nests of loops, batches of rows and strips of columns. All
 of these share one `CCode`.

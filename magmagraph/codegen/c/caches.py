@@ -1,4 +1,4 @@
-"""How much of what a kernel moves stays near the cores."""
+"""Estimate how much of a kernel's memory traffic stays in caches."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _together(code: CCode, nest: Nest) -> list[str]:
 
 
 def _done(code: CCode) -> str:
-    """Return the function that writes what is left of a strip's rows."""
+    """Return the function that writes the remaining rows of a strip."""
     body: list[str] = []
     for outputs in late_groups(code.region, code.region.late):
         body += write_late(code, outputs)
@@ -191,7 +191,7 @@ def _done(code: CCode) -> str:
 
 
 def _finish(code: CCode) -> str:
-    """Return the function that joins lines, and what lies side by side in them."""
+    """Return the function that combines lines of partial results, and their adjacent parts."""
     joins: list[str] = []
     for position, fold in enumerate(code.region.folds):
         name, dtype = code.fold_name(fold), code.accumulator(fold)

@@ -1,4 +1,4 @@
-"""Exponentials of what is at most zero: a difference from the largest element, as in a softmax.
+"""Exponentials of values that are at most zero, such as differences from the maximum in a softmax.
 
 They need no care for large results, which is a quarter of the instructions (`rationals`).
 """

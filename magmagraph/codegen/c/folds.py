@@ -19,7 +19,7 @@ from ...ir.graph import Node
 from ...ir.op import Reduction
 from ..functions.scalar import computing_type, suffix
 from ..region.analysis import Fold
-from .ahead import ahead_of
+from .prefetch import ahead_of
 from .scalar import identity_expression, is_floating, storage_type
 from .text import indent
 

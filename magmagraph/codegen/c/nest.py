@@ -21,6 +21,7 @@ from .binding import BLOCK, SUMMED, crosses
 from .c_code import KNOWN, CCode
 from .exponents import exponential
 from .folds import SUMMED_LANES, Lanes, joins, lane_count
+from .reduced_only import ReducedOnly
 from .region_code import of_one_element
 from .scalar import (
     apply_scalar,
@@ -33,7 +34,6 @@ from .scalar import (
     widened,
 )
 from .text import for_loop, indent, part_name, replace_if_better, times
-from .unkept import Unkept
 from .vectors import Vectors, vectorizes
 
 __all__ = ["Nest", "write_late"]
@@ -77,7 +77,7 @@ class Nest:
         self.blocked = False
         self.lanes = self._lanes(nodes, folds, outputs)
         self.vectors = self.lanes if isinstance(self.lanes, Vectors) else None
-        self.asking = self._asks_ahead(nodes)
+        self.asking = self._prefetches(nodes)
         absorbed = self.vectors.unkept.absorbed if self.vectors else ()
         for node in nodes:
             if node not in absorbed:
@@ -115,11 +115,11 @@ class Nest:
         if not vectorizes(region, self.inner, nodes, known, folds, outputs):
             return Lanes(count)
         computed = [node for node in nodes if node not in known]
-        unkept = Unkept(region, computed, folds, self.along)
+        unkept = ReducedOnly(region, computed, folds, self.along)
         return Vectors(count, unkept=unkept, along=self.along, value=self.value)
 
-    def _asks_ahead(self, nodes: Sequence[Node]) -> bool:
-        """Return whether the innermost loop may ask for what it reads: it passes over it first."""
+    def _prefetches(self, nodes: Sequence[Node]) -> bool:
+        """Return whether the innermost loop may prefetch: it is the first to read its operands."""
         code, region = self.code, self.region
         if self.lanes is None or self.stage or self.number or code.finishing:
             return False
@@ -155,7 +155,7 @@ class Nest:
         return "wide" if strip else self.code.extent(loop)
 
     def _vector_loop(self, inside: list[str]) -> list[str]:
-        """Return the innermost loop, with what it folds into parts of its own."""
+        """Return the innermost loop, with its reductions into partial results."""
         i, limit = f"i{self.inner}", self._limit(self.inner)
         if self.lanes is not None:
             return self._groups(i, limit, inside)

@@ -1,4 +1,4 @@
-"""What C for a region is made of on every device: names, numbers told at run time, addresses."""
+"""The parts of a region's C that all devices share: names, run-time numbers, addresses."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def of_one_element(node: Node, operand: str) -> str:
 
 
 def _names(region: Region) -> dict[Node, str]:
-    """Return a C name for each node, made of its operation and its place."""
+    """Return a C name for each node, from its operation and its position."""
     names: dict[Node, str] = {}
     for node in region.values:
         access = region.accesses.get(node)

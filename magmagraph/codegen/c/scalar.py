@@ -107,7 +107,7 @@ def load(expression: str, dtype: np.dtype) -> str:
 
 
 def store(expression: str, dtype: np.dtype) -> str:
-    """Return what is written to memory for a computing value."""
+    """Return the expression that is stored for a computed value."""
     narrow = _narrow(dtype)
     return f"mg_float_to_{narrow}({expression})" if narrow else expression
 

@@ -106,5 +106,5 @@ def _before(lines: dict[str, str]) -> list[str]:
 
 
 def _radicand(text: str) -> str:
-    """Return what a root is taken of, the last operand; of an exponential all."""
+    """Return the argument of a square root, or all operands of an exponential."""
     return text.rpartition(",")[2] if "_root" in text else text

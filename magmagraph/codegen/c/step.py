@@ -39,7 +39,7 @@ _PLACEHOLDER = "mg_kernel"
 
 @record(frozen=True)
 class BodyCode:
-    """The C of one structure of bodies; ``mg_kernel`` stands for its name.
+    """The C of one structure of bodies, with ``mg_kernel`` as a placeholder for its name.
 
     It holds texts alone, and no graph: it may outlive the body that it was written for.
 
@@ -172,7 +172,7 @@ class StepCode:
         )
 
     def text(self) -> str:
-        """Return the functions alone, for people: a structure that occurs twice stands once."""
+        """Return the functions alone, for people: a structure that occurs twice is written once."""
         bodies = {code.key: code for code in self.codes}
         texts = (f"{code.comment}\n{code.text.strip()}" for code in bodies.values())
         return "\n\n".join(texts)
@@ -279,7 +279,7 @@ void {self.name}(void **arguments)
 """
 
     def numbers(self, sizes: Mapping[str, int], threads: int) -> list[int]:
-        """Return the arguments behind the workspace for given sizes."""
+        """Return the arguments after the workspace for given sizes."""
         bindings = [Binding(region, sizes, threads) for region in self.regions]
         work = sum(binding.items * binding.work for binding in bindings)
         items = sum(binding.items for binding in bindings)

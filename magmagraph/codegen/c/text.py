@@ -21,7 +21,7 @@ def indent(lines: Sequence[str]) -> list[str]:
 
 
 def mentions(text: str, word: str) -> bool:
-    """Return whether a word, of letters, digits and underscores, stands in a text by itself.
+    """Return whether a text contains a word, of letters, digits and underscores.
 
     Examples
     --------

@@ -22,10 +22,10 @@ from ...ops.elementwise.arithmetic import ADD, MULTIPLY
 from ..region.access import is_unit
 from ..region.analysis import Fold, Output, Region
 from .folds import Lanes
+from .reduced_only import ReducedOnly, calls, joined, plain
 from .scalar import identity_expression
 from .staged import staged
 from .text import indent
-from .unkept import Unkept, calls, joined, plain
 
 __all__ = ["Vectors", "vectorizes"]
 
@@ -75,7 +75,7 @@ def vectorizes(
 
 
 def _in_groups(node: Node, along: Callable[[Node], bool]) -> bool:
-    """Return whether there is a group for what a node computes: exp is one of groups alone."""
+    """Return whether a node can be computed in vector groups; exp has only that form."""
     return plain(node, "exp") and ("exp" not in calls(node) or all(map(along, node.inputs)))
 
 
@@ -105,7 +105,7 @@ class Vectors(Lanes):
         The C of a node's value.
     """
 
-    unkept: Unkept = field(kw_only=True)
+    unkept: ReducedOnly = field(kw_only=True)
     along: Callable[[Node], bool] = field(kw_only=True)
     value: Callable[[Node], str] = field(kw_only=True)
 

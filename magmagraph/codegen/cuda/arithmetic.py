@@ -1,4 +1,4 @@
-"""Device functions for what the C library's functions and IEEE division are too dear for.
+"""Device functions that are faster than the C library's functions and IEEE division.
 
 Each is as exact as the row of the tolerance table that its operation is tested by. What a value
 is to be, so that one of them may stand for it, is decided here, from expressions of op records.

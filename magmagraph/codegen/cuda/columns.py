@@ -1,4 +1,4 @@
-"""CUDA C for what is reduced across the innermost loop.
+"""Write CUDA C for reductions across the innermost loop.
 
 Lanes of a warp take neighbouring columns; the parts of a block, and several blocks, share the rows.
 Where columns are few, a warp has several rows of them. A thread adds up a group of rows in float32
@@ -34,7 +34,7 @@ _WARPS = "(blockDim.x * blockDim.y >> 5)"
 
 
 class Row:
-    """What a thread does with its neighbours in one row, taken apart.
+    """The statements of a thread for its elements of one row.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class Columns:
         self.code, self.kept, self.gone = code, kept, gone
 
     def can_be_whole(self) -> bool:
-        """Return whether what is left of the rows is used column by column."""
+        """Return whether the results of a reduction over rows are used column by column."""
         region = self.code.region
         groups = late_groups(region)
         loops = {frozenset(region.values[g[0].node].shape_loops) for g in groups}
@@ -371,7 +371,7 @@ class Columns:
         return ["#pragma unroll", f"for (int k = 0; k < {width}; k++) {{", *indent(inner), "}"]
 
     def _across(self, fold: Fold, name: str) -> list[str]:
-        """Return the lines after which the first threads hold what a block folded of columns."""
+        """Return the lines that reduce columns over a block, into its first threads."""
         code = self.code
         kind = computing_type(code.accumulator(fold))
         inside = [f"const {kind} other = mg_shuffle<{kind}>({name}, mask);"]

@@ -33,7 +33,7 @@ from ..region.parts import Walk, indexed
 from .arithmetic import elementwise
 from .limits import LANES
 
-__all__ = ["HALF_WARP", "UNROLLED", "CudaCode", "Kept"]
+__all__ = ["HALF_WARP", "UNROLLED", "CudaCode", "RegisterValues"]
 
 FEWEST_COUNTED = 32  # from which a whole number among constants is taken for a count
 FLOAT32 = np.dtype(np.float32)
@@ -43,8 +43,8 @@ HALF_WARP = "16"
 UNROLLED = "#pragma unroll 8"
 
 
-class Kept:
-    """What a thread reads or computes once and keeps in registers for the passes that follow.
+class RegisterValues:
+    """Values that a thread reads or computes once and keeps in registers for later passes.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Kept:
         return self.words <= REGISTERS
 
     def takes(self, node: Node, kind: str, name: str) -> bool:
-        """Return whether there is room for what is read for a node."""
+        """Return whether there is room for the elements that a node reads."""
         words = self._words(node.dtype.itemsize)
         if self.words + words > REGISTERS:
             return False
@@ -254,7 +254,7 @@ class CudaCode(RegionCode):
         return f"(i{loop} + k)" if loop == self.vector_loop else f"i{loop}"
 
     def unit_read(self, node: Node, loop: int) -> bool:
-        """Return whether neighbours along a loop are neighbours in what is read."""
+        """Return whether an operand is contiguous along a loop."""
         if node not in self.region.accesses:
             return False
         return self.steps_of(node)[1].get(loop) == ""
@@ -328,7 +328,7 @@ class CudaCode(RegionCode):
     # ---- Neighbours along the innermost loop
 
     def moves(self, node: Node) -> bool:
-        """Return whether neighbours of a value that is read lie side by side."""
+        """Return whether adjacent elements of an operand are adjacent in memory."""
         return self.unit_read(node, self.inner)
 
     def decode(self, rest: str, loops: Sequence[int]) -> list[str]:
@@ -343,7 +343,7 @@ class CudaCode(RegionCode):
         return lines
 
     def top(self) -> list[str]:
-        """Return the lines that compute what is the same for all elements."""
+        """Return the lines that compute values which are the same for all elements."""
         region = self.region
         nodes = [n for nodes in (*self.walk.passes, *self.walk.stages) for n in nodes]
         early = [
@@ -359,11 +359,11 @@ class CudaCode(RegionCode):
         outputs: Sequence[Output],
         width: int,
         update: Mapping[Fold, tuple[str, str]],
-        kept: Kept | None = None,
+        kept: RegisterValues | None = None,
         here: str = "",
         mine: str = "",
     ) -> list[str]:
-        """Return what is done for `width` neighbours along the innermost loop.
+        """Return the statements for `width` adjacent elements along the innermost loop.
 
         Parameters
         ----------
@@ -443,7 +443,7 @@ class CudaCode(RegionCode):
         ]
 
     def in_groups(self, fold: Fold, target: str) -> bool:
-        """Return whether a vector is folded by itself before the accumulator takes it."""
+        """Return whether a vector is reduced before it is added to the accumulator."""
         return not indexed(fold.node.op) and "[" not in target
 
     def in_pairs(self, fold: Fold, name: str, count: int) -> list[str]:
@@ -469,7 +469,7 @@ class CudaCode(RegionCode):
         wide, dtype = self.accumulator(fold), fold.operand.dtype
         return FLOAT32 if wide == FLOAT64 and dtype.itemsize <= FLOAT32.itemsize else wide
 
-    def _define_kept(self, nodes: Sequence[Node], kept: Kept | None) -> list[str]:
+    def _define_kept(self, nodes: Sequence[Node], kept: RegisterValues | None) -> list[str]:
         """Return the lines that compute values, some of which other passes kept or will read."""
         if kept is None:
             return self.define(nodes)
@@ -488,7 +488,7 @@ class CudaCode(RegionCode):
             lines.append(f"{place} = {self.scope[node]};")
         return lines
 
-    def _bring(self, node: Node, width: int, kept: Kept | None, lines: list[str]) -> str:
+    def _bring(self, node: Node, width: int, kept: RegisterValues | None, lines: list[str]) -> str:
         """Return the name of a vector that is read, and add the lines that read it."""
         kind = f"mg_vector<{storage_type(node.dtype)}, {width}>"
         name = f"{self.names[node]}_near"
@@ -518,7 +518,7 @@ class CudaCode(RegionCode):
     def across_warp(
         self, fold: Fold, target: str = "", at: str = "", least: int = 1
     ) -> list[str]:
-        """Return the lines after which all lanes of a warp hold what they folded together.
+        """Return the lines that reduce over a warp and give all lanes the result.
 
         With `least`, all lanes that are a multiple of that apart.
         """
@@ -581,7 +581,7 @@ class CudaCode(RegionCode):
         return ["__syncthreads();", *put, "__syncthreads();", *folded]
 
     def across_row(self, folds: Sequence[tuple[Fold, int]], first: bool) -> list[str]:
-        """Return the lines after which the threads of a row hold what they folded together.
+        """Return the lines that reduce over a row's threads and give all of them the result.
 
         Parameters
         ----------
@@ -625,7 +625,7 @@ class CudaCode(RegionCode):
         return [*lines, "if (blockDim.x > 32) {", *indent(across), "}"]
 
     def across_block(self, fold: Fold, thread: str, warps: str) -> list[str]:
-        """Return the lines after which all threads of a block hold what they folded together."""
+        """Return the lines that reduce over a block and give all threads the result."""
         lane, warp = f"({thread} & 31)", f"({thread} >> 5)"
         return [
             *self.across_warp(fold),
@@ -633,7 +633,7 @@ class CudaCode(RegionCode):
         ]
 
     def across_worker(self, fold: Fold) -> list[str]:
-        """Return the lines after which a worker's threads hold what they folded together."""
+        """Return the lines that reduce over a worker's threads and give all of them the result."""
         warp = "((threadIdx.y * blockDim.x + threadIdx.x) >> 5)"
         lane = "((threadIdx.y * blockDim.x + threadIdx.x) & 31)"
         across = self.across_parts(

@@ -76,7 +76,7 @@ class FewChannels(NamedTuple):
 
     @property
     def plane(self) -> tuple[int, int]:
-        """Rows and columns of what a block holds of an image."""
+        """Rows and columns of the part of an image that a block holds."""
         rows = (self.made[0] - 1) * self.stride[0] + self.window[0]
         return rows, (_up(self.made[1]) - GROUP) * self.stride[1] + self.segment
 

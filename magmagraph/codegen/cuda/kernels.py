@@ -25,8 +25,8 @@ from ..c.text import indent
 from ..region.analysis import Region
 from ..region.parts import Walk, late_groups
 from .columns import Columns
-from .cuda_code import HALF_WARP, CudaCode, Kept
-from .ends import Ends
+from .cuda_code import HALF_WARP, CudaCode, RegisterValues
+from .final_reduction import FinalReduction
 from .flat import flat
 from .limits import (
     COLUMN_SUMS,
@@ -104,7 +104,7 @@ class RegionKernels:
         self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
         self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
         self.narrows = self._narrows()
-        self._ends = Ends(self.code)
+        self._ends = FinalReduction(self.code)
         self.joined = bool(self.cross) and self._ends.can_be_joined()
         parts = [self._main(width) for width in self.widths]
         if self.direct:
@@ -203,11 +203,11 @@ class RegionKernels:
         return self._kernel(f"d{width}", body, self._most_threads(width))
 
     def _kept(self, width: int, narrow: Narrow | None = None) -> tuple[Workers, list[str]]:
-        """Return workers that keep what they read, and dear values where they fit; their lines."""
+        """Return workers that keep operands and costly values in registers; and their lines."""
         self.code.scope = {}
         parts = narrow.parts if narrow else KEPT_PARTS
         again, walk = self.code.walk, Walk(self.region)
-        if Kept("", parts, width, walk.saved).fits:
+        if RegisterValues("", parts, width, walk.saved).fits:
             self.code.walk = walk
         workers = Workers(self.code, False, width, parts, narrow)
         body = workers.main()
@@ -301,7 +301,7 @@ class RegionKernels:
         return self.texts[suffix]
 
     def text(self, suffix: str) -> str:
-        """Return the source of one kernel; that of launches which begin alone waits for nothing."""
+        """Return the source of one kernel; a launch that does not overlap waits for nothing."""
         plain = suffix.removesuffix(ALONE_NAME)
         text = self.texts[plain]
         if plain == suffix:

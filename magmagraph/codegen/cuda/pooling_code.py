@@ -1,4 +1,4 @@
-"""CUDA C of pooling: one thread for each result, or for a few windows that lie side by side.
+"""Write CUDA C for pooling: one thread for each result, or for a few adjacent windows.
 
 Every record is computed from the side of its result: those that spread numbers over windows ask,
 for each element, which windows hold it. So nothing is added by two threads, and the terms of a sum
@@ -231,7 +231,7 @@ _GIVEN = {"chosen": "place.x[j] == (int32_t)tap ? (R)0 + LOAD(x.x[j]) : (R)0",
 
 
 def _parted(pooling: Pooling) -> str:
-    """Return what a thread does with all elements of its windows."""
+    """Return the statements of a thread for all elements of its windows."""
     # Along the last axis a thread has rows of some windows, or one element of many channels.
     row = pooling.run * pooling.axes[2].window if pooling.channels == 1 else pooling.width
     steps = "1" if pooling.channels == 1 else "window2"

@@ -12,7 +12,7 @@ from ..c.text import indent
 from ..functions.scalar import computing_type
 from ..region.analysis import Fold
 from ..region.parts import indexed
-from .cuda_code import CudaCode, Kept
+from .cuda_code import CudaCode, RegisterValues
 from .limits import LANES
 from .narrow import Narrow
 
@@ -47,7 +47,7 @@ class Workers:
         self.row = code.region.row
         self.outer = [i for i in code.region.outer if not strips or i != code.inner]
         self.parts = parts
-        self.kept = Kept("part", parts, width, code.walk.saved) if parts else None
+        self.kept = RegisterValues("part", parts, width, code.walk.saved) if parts else None
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
         self._lane = "threadIdx.x"  # of a thread's row
@@ -208,7 +208,7 @@ class Workers:
         return code.across_row(places, len(passes) < 2 or flushed or len(own) > LANES)
 
     def _stage(self, index: int) -> list[str]:
-        """Return what is done with what a row has one of, before a pass."""
+        """Return the statements for values of one number per row, before a pass."""
         code, walk = self.code, self.code.walk
         self._fold_results()
         lines = code.define(walk.stages[index])
@@ -338,7 +338,7 @@ class Workers:
         return ["{", *indent([*inside, "if (threadIdx.x == 0) {", *indent(joined), "}"]), "}"]
 
     def _fold_row_value(self, fold: Fold) -> list[str]:
-        """Return the lines that fold what a row has one of."""
+        """Return the lines that reduce values of one number per row."""
         code = self.code
         name = code.fold_name(fold)
         if self._in_register(fold):
@@ -355,7 +355,7 @@ class Workers:
         return [*lines, *self._flush(fold)]
 
     def _flush(self, fold: Fold) -> list[str]:
-        """Return the lines that put what a worker folded of one item into its line."""
+        """Return the lines that store a worker's partial result of one item in its line."""
         code = self.code
         name, dtype = code.fold_name(fold), code.accumulator(fold)
         place = code.line_position(fold)

@@ -47,7 +47,7 @@ _DEFINED = re.compile(r"\b(\w+)\s*\([^;{}]*\)\s*\{|#define\s+(\w+)")
 
 
 def declared_math(source: str) -> str:
-    """Return what a source needs of ``math.h``: declarations, or the header itself.
+    """Return the declarations of ``math.h`` that a source needs, or the header itself.
 
     Examples
     --------

@@ -164,7 +164,7 @@ _GROUP_POWER = "    return q * (mg_group_f32)(t << 23);"
 
 
 def _group_exponential(name: str, top: str) -> str:
-    """Return exp of groups: of any number, or of what is at most zero; `top` bounds t."""
+    """Return exp of groups, of any number or of numbers that are at most zero; `top` bounds t."""
     below = name != "exp"
     one = "0x1p-24f" if below else "1.0f"
     literals = _scaled() if below else [f"{c!r}f" for c in _EXPONENTIAL]

@@ -1,4 +1,4 @@
-"""Special functions in C, for generated kernels: what the C library does not have.
+"""Special functions in C that the C library does not have, for generated kernels.
 
 Each is written once, in double, from series of positive terms, the trapezoidal rule where it
 converges exponentially, and asymptotic series where their smallest term is below rounding; there
@@ -382,7 +382,7 @@ _PARAMETERS = re.compile(r"(?:double|int) (\w+)(?=[,)])")
 
 
 def _single(name: str, definition: str) -> str:
-    """Return the float variant of a definition, which rounds what it gives."""
+    """Return the float variant of a definition, which rounds its result."""
     head = definition[: definition.index(")") + 1]
     operands = ", ".join(_PARAMETERS.findall(head))
     head = head.replace("double", "float").replace("_f64", "_f32")

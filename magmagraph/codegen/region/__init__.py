@@ -1,1 +1,1 @@
-"""Fused regions: what a body graph computes, as one nest of loops."""
+"""Fused regions: analyze a body graph as one nest of loops."""

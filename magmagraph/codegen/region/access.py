@@ -196,7 +196,7 @@ def read_track(node: Node, views: tuple[Node, ...], classes: Sequence[int | None
 
 
 def is_unit(node: Node, views: tuple[Node, ...], axis: int | None) -> bool:
-    """Return whether a step along an axis of what is read is a step of one element."""
+    """Return whether an operand has unit stride along an axis."""
     if axis is None:
         return False
     return view_strides(views, node)[1][axis] == 1

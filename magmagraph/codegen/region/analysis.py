@@ -1,4 +1,4 @@
-"""Fused regions: what a body graph computes, as one nest of loops.
+"""Fused regions: analyze a body graph as one nest of loops.
 
 `analyze` takes the body of a fused node and says how one kernel can compute it, or why none can.
 The answer, a `Region`, is what the fuse pass decides with and what the generators of C and CUDA
@@ -180,7 +180,7 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
 
 
 class Builder:
-    """Makes a region, once it is chosen what row folds reduce, and tells what it is asked for."""
+    """Build a region, once the axes of row reductions are chosen, and answer queries about it."""
 
     def __init__(self, reading: Reading, row: frozenset[int], strips: bool) -> None:
         self.reading = reading
@@ -223,7 +223,9 @@ class Builder:
         )
         for node in reached:
             if self.phase[node] and node not in self.epilogue:
-                raise Refused("what is left of all rows is combined with single rows", node)
+                raise Refused(
+                    "the result of a reduction over all rows is combined with single rows", node
+                )
 
     def build(self) -> Region:
         """Return the region."""
@@ -294,7 +296,7 @@ class Builder:
         )
 
     def _arrange(self) -> None:
-        """Order the classes, and join those that lie behind one another everywhere."""
+        """Order the axis classes, and join those that are contiguous in all operands."""
         reading, of = self.reading, self.reading.classes.of
         leading = [
             *(n for n in self.main if reading.along(n) == self.space),
@@ -339,7 +341,7 @@ class Builder:
         return frozenset(self.position[c] for c in self.reading.along(node))
 
     def values(self) -> dict[Node, Value]:
-        """Return what is known of each node."""
+        """Return the analysis of each node."""
         reading, classes_of = self.reading, self.reading.classes.of
         values: dict[Node, Value] = {}
         loops_of: dict[tuple[int | None, ...], frozenset[int]] = {}  # a body has few shapes

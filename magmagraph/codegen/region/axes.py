@@ -119,7 +119,7 @@ class AxisClasses:
         self.axes[node] = tuple(result)
 
     def reduce(self, node: Node) -> frozenset[int]:
-        """Give a reduction the classes of what is left; return the members that are reduced."""
+        """Give a reduction the classes of its remaining axes; return the reduced members."""
         operand = node.inputs[0]
         gone = set(reduced_axes(node))
         source = self.axes[operand]
@@ -129,7 +129,7 @@ class AxisClasses:
         elif node.ndim == len(kept):
             self.axes[node] = tuple(kept)
         else:
-            raise Refused(f"{node.op.name} keeps other axes than it does not reduce", node)
+            raise Refused(f"{node.op.name} gives other axes than those it does not reduce", node)
         return frozenset(member for a in gone if (member := source[a]) is not None)
 
     def relabel(self, node: Node) -> bool:

@@ -40,7 +40,7 @@ class Refusal:
 
 @record(frozen=True, eq=False)
 class Value:
-    """What is known of one node of a region.
+    """The analysis of one node of a region.
 
     Attributes
     ----------
@@ -99,10 +99,10 @@ class Fold:
 
 
 class Details(Protocol):
-    """Answer what a region is asked for; `analysis.Builder` does."""
+    """Answer queries about a region; `analysis.Builder` implements it."""
 
     def values(self) -> Mapping[Node, Value]:
-        """Return what is known of each computed node."""
+        """Return the analysis of each computed node."""
 
     def accesses(self) -> Mapping[Node, Access]:
         """Return the reads of parameters."""
@@ -154,7 +154,7 @@ class Region:
 
     @cached_property
     def values(self) -> Mapping[Node, Value]:
-        """What is known of each node that is computed."""
+        """The analysis of each node that is computed."""
         return self.details.values()
 
     @cached_property
@@ -187,7 +187,7 @@ class Region:
 
     @property
     def saved(self) -> tuple[Node, ...]:
-        """Values that a kernel keeps between passes, since computing them again is dear."""
+        """Values that a kernel keeps between passes, since recomputing them is costly."""
         return tuple(self.walk.saved)
 
     @cached_property
@@ -245,7 +245,7 @@ class Region:
 
     @cached_property
     def bytes(self) -> Extent:
-        """Bytes that the kernel must move: what is read and what is written, each once."""
+        """Bytes that the kernel must read and write, each counted once."""
         read: dict[int, Extent] = {}
         whole: dict[int, Extent] = {}
         for node, access in self.accesses.items():
@@ -343,7 +343,7 @@ _CALL = re.compile(r"\$(\w+)")
 
 
 def costly(node: Node) -> bool:
-    """Return whether a value is dear enough to be kept rather than computed again."""
+    """Return whether a value is costly enough to be kept rather than recomputed."""
     rule = node.op.scalar.expression
     if rule is None:
         return node.op.kind is Kind.RANDOM
@@ -391,7 +391,7 @@ class Walk:
         return self.region.values[node].source
 
     def operands(self, node: Node) -> list[Node]:
-        """Return the nodes that hold a node's operands; what is read from memory has none."""
+        """Return the nodes of a node's operands; a value that is read from memory has none."""
         if node in self.region.accesses:
             return []
         return [self.source(operand) for operand in node.inputs]
@@ -426,7 +426,7 @@ class Walk:
         return [self.source(node) for node in found]
 
     def reach(self, roots: Iterable[Node], stop: Iterable[Node] = ()) -> list[Node]:
-        """Return what the roots need of values, operands first, down to reads and to `stop`."""
+        """Return the values that the roots need, operands first, down to reads and to `stop`."""
         ends = set(stop)
         order: list[Node] = []
         done: set[Node] = set()
@@ -453,7 +453,7 @@ class Walk:
         return self.reach(self.sinks(index, element=True), ends)
 
     def _computed_again(self, passes: list[list[Node]]) -> Node | None:
-        """Return the dear node nearest to the outputs that a later pass would compute again."""
+        """Return the costly node nearest to the outputs that a later pass would recompute."""
         region = self.region
         before: set[Node] = set()
         for nodes in passes:
@@ -480,7 +480,7 @@ class Walk:
         return [self._stage(index, needed) for index in range(last + 1)]
 
     def _stage(self, index: int, needed: list[Node]) -> list[Node]:
-        """Return what a stage computes, and what it reads for that."""
+        """Return the values that a stage computes, and those that it reads."""
         own = {n for n in needed if self.region.values[n].phase == index and self.of_row(n)}
         read = {o for n in own if self.region.values[n].phase == index for o in self.operands(n)}
         read.update(self.sinks(index, element=False))
@@ -488,7 +488,7 @@ class Walk:
 
 
 def in_place(region: Region, walk: Walk) -> frozenset[tuple[int, int]]:
-    """Return the pairs (parameter, output) where the output may lie in the parameter's memory.
+    """Return the pairs (parameter, output) where the output may overwrite the parameter.
 
     It must be read element by element as the output is written, never after that, and never by
     another thread.

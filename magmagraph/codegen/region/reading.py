@@ -1,4 +1,4 @@
-"""The first walk over a fused body: which axes are one, what is read, what is reduced."""
+"""The first walk over a fused body: find equal axes, operands and reductions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .axes import AxisClasses, Refused
 
 
 class Reading:
-    """What one walk over a body finds.
+    """The result of one walk over a body.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Reading:
         elif node.op.scalar.expression is not None:
             self._counter(node)
         else:
-            raise Refused(f"an array made by {node.op.name} is an operand, not part of it", node)
+            raise Refused(f"the result of {node.op.name} is an operand, not part of a region", node)
 
     def _counter(self, node: Node) -> None:
         if any(operand.ndim for operand in node.inputs):

@@ -16,11 +16,11 @@ from ...ir.ranks import current, using
 from ...ir.tables import table
 from ...ir.types import FilePath
 from ..data_parallel import DataParallel
-from .alone import Rank, spread
-from .asked import check_options, numbers_of_ranks
 from .costs import Links, Machine, Timeline
 from .curve import draw
 from .dry import DryRank
+from .measured_rank import Rank, spread
+from .plan_options import check_options, numbers_of_ranks
 from .sharing import Sharing, beside
 from .simulator import Simulated, simulate
 
@@ -421,9 +421,9 @@ def _called(algorithm: str) -> str:
 def _bound(found: Proposal, cores: int | None) -> str:
     """Return what keeps a proposal from being faster."""
     if found.waiting > found.compute:
-        return "messages take longer than computing"
+        return "messages take longer than the computation"
     if cores is not None and found.ranks > cores:
         return f"{cores} cores are shared"
     if found.waiting > 0.1 * found.compute:
-        return "messages are not hidden behind computing"
+        return "messages do not overlap with computation"
     return "fixed costs of steps remain, however few the rows"

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...ir.cores import allowed_cores
 from . import processes, report, tied
-from .door import WAITING, Door
+from .admission import WAITING, Admission
 from .engine import Engine
 from .line import Line, address, check_form, program_message
 from .output import Output
@@ -131,7 +131,7 @@ class Job:
         listener = socket.create_server(
             ("", 0) if settings.hosts else ("127.0.0.1", 0), backlog=settings.ranks + WAITING
         )
-        door = Door(listener, self._token, settings.ranks, self._admit)
+        door = Admission(listener, self._token, settings.ranks, self._admit)
         try:
             where = self._here if settings.hosts else "127.0.0.1"
             port = listener.getsockname()[1]

@@ -25,7 +25,7 @@ _QUICK = 5_000_000_000  # operations that the interpreter does in a second or so
 
 @dataclass(frozen=True)
 class Operand:
-    """What the node to blame was given.
+    """An operand of the node to blame.
 
     Attributes
     ----------

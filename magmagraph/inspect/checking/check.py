@@ -22,7 +22,7 @@ from ...ir.op import describe
 from ...ir.plan import Plan
 from ...ops.control.identities import is_scaling_state
 from ...ops.control.observing import muted
-from ..fate import OPERANDS
+from ..node_history import OPERANDS
 from ..values import stand_in
 from .difference import difference, is_finite, widest
 from .noise import rounding
@@ -361,7 +361,7 @@ class _Checker:
         wrong: int,
         increase: float,
     ) -> Blame:
-        """Return the first node of the graph whose value is not that of what it stands for."""
+        """Return the first node of the graph whose value differs from its source node's."""
         guilty = _roots(graph)[wrong]
         for node in graph.nodes:
             source = standing.get(node)

@@ -16,7 +16,7 @@ from ...ops.control.observing import muted
 
 @dataclass(frozen=True)
 class Feeds:
-    """What a call would be given, bound to the plan that would run it.
+    """The feeds of a call, bound to the plan that would run it.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ def kept_variables(function: Any) -> Iterator[None]:
 
 
 def run_once(function: Any, feeds: Feeds) -> tuple[list[np.ndarray], str]:
-    """Return what a call would return and the new values of variables, committing nothing.
+    """Return the results of a call and the new values of variables, without a commit.
 
     The text is why there are none: the function refuses values that are not finite.
     """
@@ -84,5 +84,5 @@ def _host(array: Any) -> np.ndarray:
 
 
 def on_host(value: Any) -> np.ndarray:
-    """Return a result as an array of the host that nobody else has."""
+    """Return a result as an unshared array on the host."""
     return np.array(value.get() if hasattr(value, "get") else value)

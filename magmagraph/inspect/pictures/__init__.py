@@ -1,1 +1,1 @@
-"""Pictures of graphs: what they show, where it lies, how it is drawn."""
+"""Pictures of graphs: their content, layout and drawing."""

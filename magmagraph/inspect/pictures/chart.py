@@ -70,7 +70,7 @@ class Scale:
 
 
 class Frame:
-    """The ground of a chart, and where things lie on it.
+    """The plot area of a chart, and the positions on it.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Frame:
         self.top, self.bottom = top, height - bottom
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point of the unit square lies."""
+        """Return the position of a point of the unit square."""
         across = self.left + x * (self.right - self.left)
         return across, self.bottom - y * (self.bottom - self.top)
 

@@ -105,7 +105,7 @@ def _framed(frame: Frame) -> float:
 
 
 def _place(frame: Frame, left: float, top: float, drawing: Drawing) -> float:
-    """Place what a frame holds; return its height."""
+    """Place the content of a frame; return its height."""
     rows = heights(frame)
     tops = []
     y = top

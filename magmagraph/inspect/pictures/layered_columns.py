@@ -151,7 +151,7 @@ def _relaxed(
 def _apart(
     wanted: Sequence[float], weights: Sequence[float], gaps: Sequence[float]
 ) -> list[float]:
-    """Return the places nearest to those wanted, in the weighted mean square, that are apart.
+    """Return separated positions nearest to the wanted ones, in the weighted mean square.
 
     Examples
     --------

@@ -155,7 +155,7 @@ def _swap(
 
 
 def _pairs(left: Sequence[int], right: Sequence[int]) -> int:
-    """Return how many edges of two vertices cross when the first stands on the left."""
+    """Return how many edges of two vertices cross when the first is on the left."""
     return sum([1 for a in left for b in right if a > b])
 
 

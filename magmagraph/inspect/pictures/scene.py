@@ -1,4 +1,4 @@
-"""What a picture of a graph shows: which nodes as boxes, which as frames, which not at all."""
+"""Choose which nodes a picture of a graph shows as boxes or frames, and which it hides."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Scene:
             self._made[node] = self._made[operand]
 
     def _kernel(self, node: Node, bodies: Sequence[Graph]) -> None:
-        """Add a frame that shows what a fused node computes."""
+        """Add a frame that shows the body of a fused node."""
         frame = self._frame(self._scope(node)).open("kernel", node, "fused")
         operands = iter(node.inputs)
         results: list[Source | Node] = []
@@ -203,7 +203,7 @@ class Scene:
 
 
 def _towards(outer: Frame, inner: Frame) -> Frame | None:
-    """Return the frame directly in `outer` that `inner` lies in; None where that is `outer`."""
+    """Return the frame directly in `outer` that contains `inner`; None where that is `outer`."""
     found = None
     while inner is not outer:
         assert inner.parent is not None
@@ -278,7 +278,7 @@ def _common(frames: Sequence[Frame]) -> Frame:
 
 
 def is_number(node: Node) -> bool:
-    """Return whether a node is a number that stands in the labels of what reads it."""
+    """Return whether a node is a number that the labels of its readers show."""
     known = "value" in node.attrs or "dim" in node.attrs
     return known and node.op.kind is Kind.LEAF and node.shape == ()
 
@@ -293,7 +293,7 @@ def bodies_of(node: Node) -> tuple[Graph, ...]:
 
 
 def label_of(node: Node, operands: Sequence[Node]) -> str:
-    """Return what stands in the box of a node: its name, operation, numbers and attributes.
+    """Return the text in the box of a node: its name, operation, numbers and attributes.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def label_of(node: Node, operands: Sequence[Node]) -> str:
 
 
 def style_of(node: Node) -> str:
-    """Return the key of a node's colours: its kind, but leaves by what they are.
+    """Return the key of a node's colours: its kind, or for leaves the kind of leaf.
 
     Examples
     --------

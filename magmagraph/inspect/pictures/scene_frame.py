@@ -1,4 +1,4 @@
-"""Frames and items: what a picture is made of, and where they are within their frame."""
+"""Frames and items of a picture, and their positions within their frame."""
 
 from __future__ import annotations
 

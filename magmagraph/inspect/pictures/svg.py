@@ -132,7 +132,7 @@ def _box(placed: Placed, source: bool, writer: Writer) -> str:
 
 
 def _told(node: Node | None, source: bool, writer: Writer) -> str:
-    """Return what a box says when it is pointed at."""
+    """Return the tooltip of a box."""
     if node is None:
         return ""
     where = line_of(node) if source else ""

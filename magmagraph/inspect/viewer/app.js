@@ -2,11 +2,11 @@
 
 const began = performance.now();
 const HELP = [
-  ["← →", "the graph before and after: from the source to the plan"], ["c", "compare with another graph, side by side"],
+  ["← →", "previous and next graph, from the source to the plan"], ["c", "compare with another graph, side by side"],
   ["/", "search"], ["↑ ↓", "go to an operand, to a reader"], ["Enter", "bring the selected node to the middle"],
-  ["f", "fit all (of a long graph its width)"], ["+ −", "enlarge and reduce (also Ctrl and wheel, or pinch)"], ["o", "next overlay"],
-  ["x", "close or open all kernels and scopes"], ["d", "mark what the pass changed, or not"],
-  ["1 2 3", "node, rules, measurements"], ["m", "timeline, memory, neither"], ["t", "light or dark"], ["Esc", "select nothing"],
+  ["f", "fit the graph (a long one by its width)"], ["+ −", "zoom in and out (also Ctrl and wheel, or pinch)"], ["o", "next overlay"],
+  ["x", "collapse or expand all kernels and scopes"], ["d", "mark or unmark what the pass changed"],
+  ["1 2 3", "node, rules, measurements"], ["m", "timeline, memory, neither"], ["t", "light or dark"], ["Esc", "clear the selection"],
 ];
 
 const $ = (id) => document.getElementById(id);
@@ -208,7 +208,7 @@ class App {
     }
     const styles = [...new Set([...view.drawing.frames, ...view.drawing.boxes].map((box) => box.style))]
       .sort((a, b) => a - b);
-    return styles.map((style) => element("span", { class: "entry" }, swatch(model, style), model.styles.told[style]));
+    return styles.map((style) => element("span", { class: "entry" }, swatch(model, style), model.styles.legend[style]));
   }
 
   /** Say what the outlines mean that are there. */

@@ -179,7 +179,7 @@ function drawMemory(chart, app) {
   const chosen = new Set(app.chosenSteps().flatMap((step) => plan.steps[step].writes));
   plan.slots.forEach((slot, number) => {
     if (slot.place !== "arena" || slot.offset === null) return;
-    const owners = slot.nodes.map((node) => model.told(node));
+    const owners = slot.nodes.map((node) => model.describe(node));
     const use = owners.length ? owners.join(", ") : "workspace";
     chart.bar({
       x: x(Math.max(0, slot.first)), width: x(Math.min(slot.last, count - 1) + 1) - x(Math.max(0, slot.first)) - 1,

@@ -1,4 +1,4 @@
-"""What the viewer shows, as plain values: docs/viewer-schema.md describes them.
+"""The data of the viewer, as plain values: docs/viewer-schema.md describes them.
 
 One table has every node of every graph, since a node that a pass leaves alone stays the same
 node; a graph is what its pass adds and drops. Texts stand once, in a table of their own.
@@ -28,7 +28,7 @@ from ..pictures.scene_frame import BOX, CHARACTER, PAD, ROW_GAP, SIGN, SMALL, TI
 from .plan import evidence_values, plan_values
 
 SCHEMA = "magmagraph.viewer"
-VERSION = 1
+VERSION = 2
 STYLES = tuple(COLOURS)
 ROLES = ("node", "frame", "entry", "exit", "update", "output")
 _CONTEXT = 3  # lines of the user's code above and below the one that made a node
@@ -38,7 +38,7 @@ _OWNERS = frozenset(("key", "state", "body", "bodies"))
 
 @dataclass
 class Pages:
-    """What a page is made of.
+    """The parts of a page.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Pages:
     records
         The passes' records.
     trace
-        What became of what.
+        The replacements that passes made.
     plan
         The plan.
     device
@@ -347,7 +347,7 @@ def _styles() -> dict[str, Any]:
         "names": list(STYLES),
         "colours": [COLOURS[style] for style in STYLES],
         "signs": [SIGNS.get(style, "") for style in STYLES],
-        "told": [NAMES.get(style, style) for style in STYLES],
+        "legend": [NAMES.get(style, style) for style in STYLES],
         "themes": themes,
     }
 

@@ -1,4 +1,4 @@
-// What became of nodes: from one graph to another, and told in words pass by pass.
+// The history of nodes from graph to graph, and its description pass by pass.
 
 const OPERANDS = "operands"; // the rule of a node that was made again because its operands were
 const INSIDE = "inside"; // the rule of what has no result of its own in a fused node
@@ -65,12 +65,12 @@ function history(model, id) {
       here = new Set(taken.nodes);
     } else if (made.length && !same(here, next)) {
       const rules = [...new Set(made.map((move) => move.rule))];
-      const told = rules.filter((rule) => rule !== OPERANDS);
+      const changes = rules.filter((rule) => rule !== OPERANDS);
       const news = [...next].filter((node) => !here.has(node));
       const names = named(model, news);
-      let text = `became ${names} (${told.join(", ")})`;
-      if (!told.length) text = `made again on new operands: ${names}`;
-      else if (rules.includes(INSIDE)) text = `joined into a fused kernel (${told.join(", ")})`;
+      let text = `became ${names} (${changes.join(", ")})`;
+      if (!changes.length) text = `rebuilt with new operands: ${names}`;
+      else if (rules.includes(INSIDE)) text = `fused into a kernel (${changes.join(", ")})`;
       stages.push({ pass: graph.name, graph: i, text, nodes: news });
       here = next;
     }
@@ -96,7 +96,7 @@ function movesWithin(model, ids, graph) {
   return { made, seen };
 }
 
-/** Say what took in nodes that a pass left nothing of: what became of their nearest readers. */
+/** Describe what absorbed nodes that a pass removed: the replacements of their nearest readers. */
 function absorbed(model, index, here) {
   const readers = model.readers(index - 1);
   const now = model.graphs[index].nodes;
@@ -120,17 +120,17 @@ function absorbed(model, index, here) {
     }
   }
   const nodes = [...taken].filter((node) => now.has(node) && model.data.nodes.inputs[node].length);
-  if (!rules.size) return { text: "dropped: nothing reads it any more", nodes: [] };
-  const told = [...rules].join(", ");
-  if (!nodes.length) return { text: `eliminated (${told})`, nodes: [] };
-  return { text: `taken into ${named(model, nodes)} (${told})`, nodes };
+  if (!rules.size) return { text: "dropped: no longer used", nodes: [] };
+  const labels = [...rules].join(", ");
+  if (!nodes.length) return { text: `eliminated (${labels})`, nodes: [] };
+  return { text: `absorbed by ${named(model, nodes)} (${labels})`, nodes };
 }
 
 /** Name nodes, but not those that only choose one of the results of another among them. */
 function named(model, ids) {
   const made = ids.filter((id) => !model.data.nodes.inputs[id].some((input) => ids.includes(input)));
-  const told = (id) => (model.isKernel(id) ? "a fused kernel" : model.told(id));
-  return [...new Set(made.map(told))].join(", ");
+  const label = (id) => (model.isKernel(id) ? "a fused kernel" : model.describe(id));
+  return [...new Set(made.map(label))].join(", ");
 }
 
 /** Return the steps of the plan that compute a node of a graph. */

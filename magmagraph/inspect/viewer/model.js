@@ -1,7 +1,7 @@
 // The page's data, with the indexes in which the other files look things up.
 
 const SCHEMA = "magmagraph.viewer";
-const VERSION = 1;
+const VERSION = 2;
 
 /** Return the data that stands in the page: JSON, deflated, in base64. */
 async function readData(text) {
@@ -100,7 +100,7 @@ class Model {
   }
 
   /** Return a node as one would name it: "sum axes=1 : float32[batch]". */
-  told(id) {
+  describe(id) {
     return `${this.label(id)} : ${this.type(id)}`;
   }
 

@@ -1,4 +1,4 @@
-// The panel about one node: what it is, where it was made, what became of it, how it runs.
+// The panel about one node: what it is, where it was made, its history, how it runs.
 
 /** Make an element: attributes by name, "on..." as listeners, children as nodes or texts. */
 function element(tag, attributes = {}, ...children) {
@@ -16,7 +16,7 @@ function nodeLink(app, id, text) {
   const model = app.model;
   return element(
     "a",
-    { class: "node", href: `#node=${id}`, title: model.told(id),
+    { class: "node", href: `#node=${id}`, title: model.describe(id),
       onclick: (event) => { event.preventDefault(); app.select(id, true); } },
     swatch(model, model.data.nodes.style[id]), text ?? model.label(id),
   );
@@ -75,17 +75,17 @@ function renderNode(app, panel) {
     element("p", { class: "type" }, node.type),
     facts([
       ["operation", node.op], ["name", node.name],
-      ["kind", model.styles.told[node.style]], ["attributes", node.attributes],
-      ["inside of", node.inside >= 0 ? nodeLink(app, node.inside, "a fused kernel") : ""],
+      ["kind", model.styles.legend[node.style]], ["attributes", node.attributes],
+      ["fused into", node.inside >= 0 ? nodeLink(app, node.inside, "a fused kernel") : ""],
     ]),
   );
   const code = codeOf(model, node.line);
   if (code) panel.append(code);
   const origins = originsOf(model, id, graph);
-  if (origins.length) panel.append(section("Comes from", chips(app, origins)));
-  if (node.inputs.length) panel.append(section("Reads", chips(app, node.inputs)));
+  if (origins.length) panel.append(section("Origin", chips(app, origins)));
+  if (node.inputs.length) panel.append(section("Inputs", chips(app, node.inputs)));
   const readers = graph >= 0 ? model.readers(graph).get(id) ?? [] : [];
-  if (readers.length) panel.append(section("Read by", chips(app, readers)));
+  if (readers.length) panel.append(section("Used by", chips(app, readers)));
   const start = origins.length === 1 ? origins[0] : id;
   const { stages } = history(model, start);
   const fate = element("ol", { class: "fate" });
@@ -100,7 +100,7 @@ function renderNode(app, panel) {
     fate.append(element("li", {}, element("span", { class: "pass" }, "plan"),
       element("span", {}, `computed by step ${step}, ${kernelName(model, step)}`)));
   }
-  panel.append(section("What became of it",
+  panel.append(section("History",
     fate.childElementCount ? fate : element("p", { class: "muted" }, "No pass changed it.")));
   for (const step of steps) panel.append(stepSection(app, step));
   const error = app.overlays.find((overlay) => overlay.key === "error");
@@ -140,7 +140,7 @@ function stepSection(app, number) {
   const rows = [
     ["family", step.kernel],
     ["time", measured ? duration(measured.nanoseconds) : ""],
-    ["moves", typeof step.bytes === "number" ? few(step.bytes, "B") : `${step.bytes} B`],
+    ["memory traffic", typeof step.bytes === "number" ? few(step.bytes, "B") : `${step.bytes} B`],
     ["FLOPs", few(step.flops)],
     ["of peak", measured ? shares(measured) : ""],
     ["reads", step.reads.map((slot) => slotName(model, slot)).join("; ")],
@@ -160,12 +160,12 @@ function stepSection(app, number) {
 }
 
 function shares(measured) {
-  const told = [];
+  const rates = [];
   if (measured.bandwidth_share) {
-    told.push(`${Math.round(measured.bandwidth_share * 100)} % of ${measured.level || "memory"}'s bandwidth`);
+    rates.push(`${Math.round(measured.bandwidth_share * 100)} % of ${measured.level || "memory"}'s bandwidth`);
   }
-  if (measured.flops_share) told.push(`${Math.round(measured.flops_share * 100)} % of FLOP/s`);
-  return told.join(", ");
+  if (measured.flops_share) rates.push(`${Math.round(measured.flops_share * 100)} % of FLOP/s`);
+  return rates.join(", ");
 }
 
 /** Return what the panel says while nothing is selected. */
@@ -178,13 +178,13 @@ function overview(app) {
     kinds.set(style, (kinds.get(style) ?? 0) + 1);
   }
   const rows = [...kinds].sort((a, b) => b[1] - a[1]).map(([style, count]) => element(
-    "tr", {}, element("td", {}, swatch(model, style), model.styles.told[style]),
+    "tr", {}, element("td", {}, swatch(model, style), model.styles.legend[style]),
     element("td", { class: "count" }, String(count)),
   ));
   const plan = model.plan;
   return element("div", {},
     element("h2", {}, model.data.title),
-    element("p", { class: "muted" }, "Click a box to see where it comes from and what became of it. Press ? for keys."),
+    element("p", { class: "muted" }, "Click a box to see where it comes from and what the passes did to it. Press ? for keys."),
     facts([
       ["made by", model.data.made_by], ["device", model.data.device],
       ["passes", model.passes.length || ""], ["steps", plan?.steps.length ?? ""],

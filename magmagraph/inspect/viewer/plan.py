@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.graph import Graph, Node
 from ...ir.plan import Place, Plan, Slot
-from ..fate import maker
+from ..node_history import maker
 
 Number = Callable[[Node], int]
 
@@ -47,7 +47,7 @@ def plan_values(plan: Plan, number: Number, sources: Mapping[int, str]) -> dict[
 
 
 def _slot(slot: Slot, owners: list[int]) -> dict[str, Any]:
-    """Return a slot with the nodes whose values lie in it."""
+    """Return a slot with the nodes whose values it holds."""
     return {
         "place": slot.place.value,
         "size": _extent(slot.size),

@@ -10,7 +10,7 @@ function renderRules(app, panel) {
     return;
   }
   panel.append(element("h2", {}, "Rules"),
-    element("p", { class: "muted" }, "What each pass applied, and what it nearly did."));
+    element("p", { class: "muted" }, "The rewrites that each pass applied, and those that it refused."));
   const shownPass = model.graphs[app.state.graph].isPlan ? "lower" : model.graphs[app.state.graph].name;
   model.passes.forEach((record, index) => {
     const open = record.pass === shownPass || (!app.state.graph && index === 0);
@@ -140,11 +140,11 @@ function checkSection(app, check) {
 
 function ablateSection(ablate) {
   // A panel is narrow: what changes nothing is a dash, and the factor stands in the verdict alone.
-  const told = (verdict) => (verdict === "changes nothing" ? "–" : verdict.replace(/x$/, "×"));
-  return section("Without each pass", table(
+  const written = (verdict) => (verdict === "changes nothing" ? "–" : verdict.replace(/x$/, "×"));
+  return section("Ablation: without each pass", table(
     ["without", "time", "memory", "steps", "the pass"],
     ablate.rows.map((row, i) => (row.error
       ? [row.name, row.error, "", "", ""]
       : [i ? row.name : "nothing", duration(row.nanoseconds), few(row.bytes, "B"), String(row.steps),
-        told(row.verdict)])), [0, 4]));
+        written(row.verdict)])), [0, 4]));
 }

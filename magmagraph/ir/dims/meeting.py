@@ -123,7 +123,7 @@ def require(
 
 
 def _divides(difference: Extent) -> bool:
-    """Whether the sum can be zero: its constant a multiple of what the coefficients share."""
+    """Whether the sum can be zero: its constant is a multiple of the coefficients' divisor."""
     constant = 0
     shared = 0
     for monomial, count in terms_of(difference):

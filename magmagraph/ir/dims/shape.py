@@ -1,4 +1,4 @@
-"""Shapes: tuples of extents, read from what a user writes."""
+"""Shapes: tuples of extents, read from a user's notation."""
 
 from __future__ import annotations
 

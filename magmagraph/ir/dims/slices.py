@@ -108,7 +108,7 @@ def _position(extent: Extent, bound: Extent, constraints: list[Constraint] | Non
 
 
 def _after(extent: Extent, bound: Extent, constraints: list[Constraint] | None) -> Extent:
-    """The bound that lies one element further, where that element is not the end."""
+    """The bound one element further, where that element is not the end."""
     if isinstance(bound, int):
         return bound + 1
     if upper(bound) < 0:  # counted from the end, and one further might be the end

@@ -1,1 +1,1 @@
-"""The values that users hold: tensors, what is under them, and the state of variables."""
+"""The values that users hold: tensors, their storage, and the state of variables."""

@@ -18,7 +18,7 @@ _BFLOAT = 4  # the code of the type in DLPack's header
 
 
 class _Tensor(ctypes.Structure):
-    """``DLTensor`` of DLPack's header, which begins what a capsule points to."""
+    """``DLTensor`` of DLPack's header, the first field of a capsule's struct."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -35,7 +35,7 @@ class _Tensor(ctypes.Structure):
 
 
 def tensor_in(capsule: Any) -> _Tensor:
-    """Return what a capsule describes; it lives as long as the capsule."""
+    """Return the array of a capsule; it lives as long as the capsule."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     return _Tensor.from_address(pointer(capsule, _NAME))

@@ -1,4 +1,4 @@
-"""What callers hand over that is no array of numbers: told apart, and told in their words."""
+"""Recognize arguments that are no arrays of numbers, and describe them in error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...dtypes.machine import finfo, iinfo
 from ...errors import message
 from ..element_types import BY_NAME, KINDS
 
-__all__ = ["made_of_numbers", "mend_of_width", "narrowed", "plain_array", "unlike_numbers"]
+__all__ = ["made_of_numbers", "hint_of_width", "narrowed", "plain_array", "unlike_numbers"]
 
 _SECONDS = "np.timedelta64(1, 's')"
 
@@ -44,7 +44,7 @@ def made_of_numbers(array: np.ndarray) -> bool:
 
 
 def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
-    """Return an array in a dtype of its kind; what is beyond a float's range becomes infinite.
+    """Cast an array to a dtype of its kind; values beyond a float's range become infinite.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
     return result
 
 
-def mend_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
+def hint_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
     """Return a hint where integers are too large for an integer dtype; None where they are not.
 
     To convert them would wrap around.

@@ -14,7 +14,7 @@ from ...dtypes import can_hold
 from ...errors import DTypeError, ShapeError, message
 from ..element_types import KINDS
 from .dlpack import host_array
-from .given import mend_of_width, narrowed, unlike_numbers
+from .given import hint_of_width, narrowed, unlike_numbers
 
 _serial = itertools.count()
 
@@ -124,7 +124,7 @@ class State:
                     f"variable '{self.name}' is {held.dtype.name}, the new value "
                     + (f"{array.dtype.name} that it does not hold" if same else array.dtype.name),
                     need="values that fit" if same else "a dtype of the same kind",
-                    hint=mend_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
+                    hint=hint_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
                 )
             )
         if array.dtype != held.dtype:
@@ -147,7 +147,7 @@ class State:
 
 
 def aligned_copy(value: np.ndarray, alignment: int = 64) -> np.ndarray:
-    """Return a C-contiguous copy whose first byte lies on a multiple of `alignment`."""
+    """Return a C-contiguous copy that is aligned to `alignment` bytes."""
     result = aligned(np.empty, value.shape, value.dtype, alignment)
     result[...] = value
     return result
@@ -156,7 +156,7 @@ def aligned_copy(value: np.ndarray, alignment: int = 64) -> np.ndarray:
 def aligned(
     make: Callable[..., np.ndarray], shape: tuple[int, ...], dtype: np.dtype, alignment: int = 64
 ) -> np.ndarray:
-    """Return an array of `make`, whose first byte lies on a multiple of `alignment`."""
+    """Return an array of `make` that is aligned to `alignment` bytes."""
     size = math.prod(shape) * dtype.itemsize
     raw = make(size + alignment, dtype=np.uint8)
     start = -raw.ctypes.data % alignment

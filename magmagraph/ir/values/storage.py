@@ -142,7 +142,7 @@ class UnifiedStorage:
 
 
 class VariableStorage:
-    """A variable's own buffer, which functions on all devices renew."""
+    """A variable's own buffer, which functions on all devices update."""
 
     def __init__(self, state: State, arrays: MakeArrays) -> None:
         self.state = state

@@ -284,14 +284,14 @@ def _of_log1p(node: Node) -> Form | None:
 
 
 def _of_product(node: Node) -> Form | None:
-    """The slope of x log(x) is log(x) + 1: at 0 the limit, where x / x would be NaN."""
+    """The gradient of x log(x) is log(x) + 1: at 0 the limit, where x / x would be NaN."""
     for value, curve in (node.inputs, node.inputs[::-1]):
         if curve.op is LOG and curve.inputs[0] is value:
-            return Form((value,), _slope_of_x_log_x(curve))
+            return Form((value,), _gradient_of_x_log_x(curve))
     return None
 
 
-def _slope_of_x_log_x(curve: Node) -> Callable[[Node], tuple[Node, ...]]:
+def _gradient_of_x_log_x(curve: Node) -> Callable[[Node], tuple[Node, ...]]:
     return lambda cotangent: (cotangent * (curve + 1),)
 
 

@@ -58,7 +58,7 @@ def _joined(values: Sequence[Node]) -> Node:
 
 
 def _chunks(flat: Node, count: int) -> Node:
-    """Return elements as rows, with zeros behind where they do not come out even."""
+    """Return elements as rows, padded with zeros to equal lengths."""
     size = int(flat.size)
     length = -(-size // count)
     if length * count != size:

@@ -1,4 +1,4 @@
-"""Operations that hold graphs: `distribute` walks the bodies with what it knows of the operands."""
+"""Distribute operations that hold graphs: walk their bodies with the layouts of the operands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Made = tuple[Any, Any]
 def _walked(
     walk: Walk, body: Graph, leaves: Mapping[Node, tuple[Node, Layout]], joined: Sequence[bool]
 ) -> tuple[Walk, list[Node]]:
-    """Walk a body, and return what it makes; sums over ranks are taken where `joined`."""
+    """Walk a body, and return its results; sums over ranks are taken where `joined`."""
     inner = walk.inside(counts(body.nodes, body.outputs))
     for parameter, (value, layout) in leaves.items():
         inner.given(parameter, value, layout)
@@ -152,7 +152,7 @@ def _branch(walk: Walk, node: Node) -> Made:
 
 
 def _subgraph(walk: Walk, node: Node) -> Made:
-    """Write a named graph out, on what the rank has."""
+    """Inline a subgraph, on the values of the rank."""
     body: Graph = node.attrs["body"]
     leaves = {
         parameter: (walk.value[operand], layout)

@@ -227,7 +227,7 @@ def _waits(graph: Graph) -> dict[Node, tuple[Node, ...]]:
 def _small_end(
     found: list[list[Node]], level: Mapping[Node, int], limit: int, apart: Set[Node]
 ) -> list[list[Node]]:
-    """Let little be left for the end, when nothing is computed beside it any more.
+    """Leave little for the last message, which overlaps with no computation.
 
     What of the last message is made before the very end goes with the message before, where it is
     little beside that.

@@ -29,11 +29,11 @@ from ..loops import prune_within
 from ..pipeline import Options
 from ..precision.loss_scaling import settled
 from .buckets import exchanged
+from .conditional_sums import followed, joined
 from .layouts import MICRO, Sharded, Way
 from .pipeline import cut
 from .rules import rule_of
 from .walk import Walk, as_sum, counts, gradients_apart
-from .when import followed, joined
 
 __all__ = ["distribute"]
 
@@ -74,7 +74,7 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
             changed = settled(changed, options.record)
         changed = cut(changed, facts.pipeline, facts.dim)
         sent = sum(node.op is SEND for node in changed.effects)
-        options.record.hit("message to another stage", sent)
+        options.record.hit("send to another stage", sent)
     return joined(exchanged(changed, facts, trace, options), facts, trace, options)
 
 

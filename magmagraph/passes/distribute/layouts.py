@@ -34,7 +34,7 @@ class Way(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a rank has of a value.
+    """The part of a value that a rank has.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Sharded:
         return any(map(self.axes, types)) or any(map(self.mentioned, node.attrs.values()))
 
     def joined(self, outers: Iterable[Extent | None]) -> tuple[bool, Extent | None]:
-        """Return whether rows of several operands stand in one order, and which."""
+        """Return whether the rows of several operands have one order, and which."""
         known = {outer for outer in outers if outer is not None}
         return len(known) < 2, known.pop() if len(known) == 1 else None
 

@@ -102,7 +102,7 @@ class _Cut:
         for value in node.attrs.values():
             if self._sums_micro_batches(value):
                 raise refusal(
-                    self.sharded.name, node, "its body sums over rows, in each micro-batch anew"
+                    self.sharded.name, node, "its body sums over the rows of each micro-batch"
                 )
         return self.sharded.in_node(node) or any(self.has_rows[o] for o in node.inputs)
 
@@ -118,7 +118,7 @@ class _Cut:
         return [(node, m) for m in (range(self.count) if self.has_rows[node] else (None,))]
 
     def _read(self, copy: Copy) -> Iterator[Copy]:
-        """Yield what a copy is computed from."""
+        """Yield the operands of a copy."""
         node, m = copy
         for operand in node.inputs:
             if self.has_rows[operand] and m is None:
@@ -208,7 +208,7 @@ class _Cut:
     # ---- The rank's nodes
 
     def graph_of_stage(self) -> Graph:
-        """Return what the rank computes."""
+        """Return the graph that the rank computes."""
         order = self._order()
         messages = self._messages(order)
         for _, sent, told in messages:
@@ -309,7 +309,7 @@ class _Cut:
             raise refusal(self.sharded.name, node, error.reason, error.hint) from None
 
     def _joined(self, node: Node, m: int | None) -> Node:
-        """Return what a collective over micro-batches is where all of them are here."""
+        """Return the value of a collective over micro-batches that are all on this rank."""
         if node.op is INDEX:
             return constant(m, dtype=np.int64)
         copies = [self._get(copy) for copy in self._read((node, None))]

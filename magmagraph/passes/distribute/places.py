@@ -1,4 +1,4 @@
-"""Values that depend on positions, and what is read or written by position, on a rank's own rows.
+"""Distribute operations that depend on positions, such as gathers, on a rank's own rows.
 
 A position along the sharded dimension is one of the whole program's: a rank adds how many rows the
 ranks before it have. Where rows are read by position from an array that is itself in parts, the
@@ -41,7 +41,7 @@ def _one_axis(walk: Walk, node: Node) -> int:
 
 
 def _scaled(walk: Walk, times: Extent) -> Node:
-    """Return how many elements stand before a rank's own, with so many to a row."""
+    """Return the number of elements before a rank's own, with so many per row."""
     offset = walk.offset()
     if isinstance(times, int):
         return offset if times == 1 else multiply(offset, constant(times, dtype=INT64))
@@ -96,7 +96,7 @@ def _drawn(walk: Walk, node: Node) -> Made:
 
 
 def _rows(walk: Walk, node: Node) -> Rows | None:
-    """Return what is known of integers as a row's number, scaled, plus a number in a range."""
+    """Return integers as a scaled row number plus a bounded number, where they have that form."""
     if node.op.kind is Kind.LEAF:
         value = node.attrs.get("value")
         return None if value is None or not value.size else (0, int(value.min()), int(value.max()))
@@ -141,7 +141,7 @@ def _combined(node: Node, known: Sequence[Rows | None]) -> Rows | None:
 
 
 def _own_rows(walk: Walk, indices: Node, extent: Extent) -> Node:
-    """Return positions of an array in parts as positions of what the rank has, or refuse."""
+    """Return positions in a distributed array as positions in the rank's part, or refuse."""
     times = walk.sharded.times(extent)
     found = _rows(walk, indices)
     own = found is not None and found[0] == times and 0 <= found[1] <= found[2] < found[0]

@@ -64,7 +64,7 @@ def _refused(walk: Walk, node: Node) -> Made:
 
 
 def _stays_apart(walk: Walk, node: Node, layouts: Sequence[Layout]) -> bool:
-    """Return whether the sum over ranks may be taken behind a node instead of before it."""
+    """Return whether the sum over ranks may be taken after a node instead of before it."""
     sums = [i for i, layout in enumerate(layouts) if layout.way is Way.SUM]
     if not sums or isinstance(node.type, tuple):
         return False

@@ -121,7 +121,7 @@ def _is_gradient(node: Node) -> bool:
 
 
 def _forward(graph: Graph) -> set[Node]:
-    """Return what the outputs are computed from, gradients aside."""
+    """Return the nodes that the outputs are computed from, without gradients."""
     after: set[Node] = set()
     for node in graph.nodes:
         if _is_gradient(node) or any(operand in after for operand in node.inputs):
@@ -145,7 +145,7 @@ def _forward(graph: Graph) -> set[Node]:
 
 
 def _homes(graph: Graph, forward: set[Node], pipeline: Pipeline) -> dict[Node, int]:
-    """Return the stages of weights: whole layers, in the order of use, as even as can be."""
+    """Return the stages of weights: whole layers, in the order of use, as even as possible."""
     used: dict[Node, None] = {}
     for node in graph.nodes:
         if node in forward:

@@ -1,4 +1,4 @@
-"""The walk of `distribute` over a graph: each node made again on what a rank has.
+"""The walk of `distribute` over a graph: rebuild each node on the values of one rank.
 
 Types do not change: a rank binds the sharded dimension to the number of its own rows. What changes
 is where values of several ranks meet. A value that is a sum over ranks stays apart through linear
@@ -61,7 +61,7 @@ Rule: TypeAlias = Callable[["Walk", Node], tuple[Any, Any]]
 
 
 class Walk:
-    """Nodes of a graph, what became of them, and what ranks have of each.
+    """The nodes of a graph, their replacements, and the layout of each over ranks.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Walk:
         return self.facts.group != MICRO and node.attrs.get("role") in (APART, HELD)
 
     def alone(self, node: Node) -> Node:
-        """Return what a value would be if this rank were the only one."""
+        """Return the value of a node as if this rank were the only one."""
         found = self._alone.get(node)
         return self.complete(node) if found is None else found
 
@@ -202,7 +202,7 @@ class Walk:
                 self._visit(node)
 
     def given(self, node: Node, value: Node, layout: Layout) -> None:
-        """Say what a node is, in the place of a visit."""
+        """Set the value and layout of a node, instead of a visit."""
         self.value[node], self.layout[node] = value, layout
 
     def _visit(self, node: Node) -> None:
@@ -233,7 +233,7 @@ class Walk:
             self._sharded(node)
 
     def _marked(self, node: Node) -> bool:
-        """Do what a marker says of its operand; return whether it says anything."""
+        """Apply a marker to its operand; return whether it has an effect."""
         (operand,) = node.inputs
         role = node.attrs["role"]
         if self.facts.group == MICRO and role in (APART, HELD, SCATTERED, SENT):
@@ -316,7 +316,7 @@ class Walk:
             raise self.fail(node, error.reason, error.hint) from None
 
     def layouts(self, node: Node) -> list[Layout]:
-        """Return what ranks have of a node's operands, some of which are in parts.
+        """Return the layouts of a node's operands, some of which are distributed.
 
         A rank's own value counts as whole there, or as rows where it has the axis.
         """
@@ -350,7 +350,7 @@ def again(node: Node, operands: tuple[Node, ...]) -> Node:
 
 
 def gradients_apart(nodes: Sequence[Node]) -> frozenset[Node]:
-    """Return what gradients that ranks add up over calls are made of by linear operations."""
+    """Return the linear terms of gradients that ranks accumulate over calls."""
     rest = [node.inputs[0] for node in nodes if node.op is MARKER and node.attrs.get("apart")]
     found: set[Node] = set()
     while rest:

@@ -24,7 +24,7 @@ class Cluster:
         self._widest: list[Any] | None = None
 
     def take(self, other: Cluster) -> None:
-        """Compute also what another cluster computes; the caller says what is read then."""
+        """Add the nodes of another cluster; the caller gives the new operands."""
         if self._widest is not None:
             self._widest = max(self._widest, other.widest, key=len)
         self.nodes += other.nodes

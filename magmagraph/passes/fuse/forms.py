@@ -1,4 +1,4 @@
-"""What a kernel of some nodes would compute: its form first, which is cheap, then its body graph.
+"""Describe the kernel of a set of nodes: first its form, which is cheap, then its body graph.
 
 Growing clusters asks of thousands of sets of nodes whether they make a region. Sets that differ in
 nothing but whose nodes they are have one form, and one answer: a body graph is made for the first
@@ -52,7 +52,7 @@ class Form(NamedTuple):
 
     @property
     def details(self) -> tuple[object, ...]:
-        """What equal bodies share beside the key: constants, names, the user's lines."""
+        """Details of a body that its key leaves out: constants, names, the user's lines."""
         return tuple(
             [
                 (node.name, node.line, attribute_key(node.attrs) if "value" in node.attrs else None)
@@ -80,7 +80,7 @@ class Form(NamedTuple):
 
 
 class Forms:
-    """What the nodes of a graph would be in kernels.
+    """The kernel forms of sets of nodes of a graph.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Forms:
         self._sketches[form.key] = form, sketch
 
     def _label(self, node: Node) -> int:
-        """Return the number of what a node computes, whatever its operands are."""
+        """Return a number for the operation of a node, independent of its operands."""
         label = self._label_of.get(node)
         if label is None:
             # What a constant is worth decides nothing, and its sort is that of its type.
@@ -120,7 +120,7 @@ class Forms:
         return line
 
     def _read_inside(self, members: list[Node], outputs: Iterable[Node]) -> list[Node]:
-        """Return the members that outputs are made of: what all readers compute again is left out.
+        """Return the members that outputs need, without those that all readers recompute.
 
         Its operands would be parameters that the kernel never reads.
         """
@@ -139,7 +139,7 @@ class Forms:
         outputs: Sequence[Node] | None = None,
         split: bool = False,
     ) -> Form:
-        """Return what a kernel of some nodes computes.
+        """Return the form of the kernel of some nodes.
 
         With `split`, an operand that is moved before it is read is taken once for each way.
         """
@@ -166,7 +166,7 @@ class Forms:
             return add(node, self._parameter_line(node))
 
         def read(root: Node) -> None:
-            """Enter what the kernel reads through, or makes itself, down to what it takes."""
+            """Add the views and values that the kernel computes itself, down to its operands."""
             nonlocal moves
             stack = [root]
             while stack:

@@ -33,7 +33,7 @@ from ..pipeline import Options
 from .clusters import Cluster, Clusters
 from .forms import Forms, Made
 from .fusible import Fusible
-from .joins import PATH_BUDGET, Joins
+from .joins import ANOTHER_STEP, PATH_BUDGET, Joins
 from .recompute import recompute
 
 Parts = Sequence[Made]
@@ -87,7 +87,7 @@ class _Kernels:
         return cluster
 
     def _groups(self) -> list[list[Cluster]]:
-        """Return the kernels to be: clusters, those that only renew variables as one."""
+        """Return the groups that become kernels: clusters that only update variables are one."""
         self._break_cycles()
         cluster_of, unread = self.clusters.of, self.clusters.unread
         computed = [n for n in self.facts.core if n in cluster_of and n not in unread]
@@ -125,7 +125,7 @@ class _Kernels:
         for _, together in sorted(by_message.items()):
             groups.append(together)
             if len(together) > 1:
-                self.options.record.hit("many tensors, one kernel", len(together))
+                self.options.record.hit("one kernel for many tensors", len(together))
         self.scalars = set() if scalars is None else set(scalars.nodes)
         return groups
 
@@ -148,7 +148,7 @@ class _Kernels:
             room -= size
         made = [group for group in groups if len(group) > 1]
         for group in made:
-            self.options.record.hit("many variables, one kernel", len(group))
+            self.options.record.hit("one kernel for many variables", len(group))
         return made
 
     def _prepares(self, cluster: Cluster) -> bool:
@@ -215,7 +215,7 @@ class _Kernels:
         return parts
 
     def _break_cycles(self) -> None:
-        """Halve clusters until none waits, through others, for what it makes itself.
+        """Split clusters in halves until none depends, through others, on its own results.
 
         The search for a path that allows a join looks at few steps of a large graph, and so may
         miss one that leads through clusters reaching far ahead in the program.
@@ -225,7 +225,7 @@ class _Kernels:
                 (unit for unit in cycle if isinstance(unit, Cluster) and len(unit.nodes) > 1),
                 key=lambda cluster: cluster.last - cluster.first,
             )
-            self.options.record.refuse("join", widest.nodes[0], "another step lies between the two")
+            self.options.record.refuse("join", widest.nodes[0], ANOTHER_STEP)
             self._halves(widest)
 
     def _cycle(self) -> list[Cluster | Node]:
@@ -307,7 +307,7 @@ class _Kernels:
         built: set[int] = set()
 
         def needs(node: Node) -> list[Node]:
-            """Return what must exist before the node: the operands of its kernel, or its own."""
+            """Return the values that a node depends on: the operands of its kernel, or its own."""
             if node in group_of:
                 return [operand for _, taken, _ in bodies[group_of[node]] for operand in taken]
             return list(node.inputs)

@@ -13,7 +13,7 @@ SCALAR_CHAIN = 32  # operations of a scalar that every region may compute again
 
 
 class Fusible:
-    """What the fuse pass knows of a graph before it joins anything; joining changes none of it.
+    """Facts about a graph that the fuse pass computes once, before it joins anything.
 
     Attributes
     ----------

@@ -21,6 +21,7 @@ ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; a
 # merges are tried. Counted, not timed: equal graphs give equal plans.
 WARP = 32  # threads of a device that run side by side
 LONG_ROW = 64  # elements that a thread of a device may take one after the other
+ANOTHER_STEP = "another step must run between them"
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
 
@@ -91,11 +92,11 @@ class Joins:
         if wasted:
             return wasted
         if self._path(left, right) or self._path(right, left):
-            return "another step lies between the two"
+            return ANOTHER_STEP
         if plain:
             return None
         if self.analysed > self.analyses:
-            return "the budget of analyses is used up"
+            return "the limit on analyses is reached"
         pair = frozenset(((left, len(left.nodes)), (right, len(right.nodes))))
         if pair not in self._pairs:  # two may meet at each array that both read
             self.analysed += count
@@ -105,7 +106,7 @@ class Joins:
     def made(
         self, nodes: Iterable[Node], cluster: Cluster | None = None
     ) -> tuple[Form, str | None]:
-        """Return what a kernel of some nodes computes, and why it is no region.
+        """Return the form of the kernel of some nodes, or why it is no region.
 
         One array that is read along two ways (``x[:, None] - x[None, :]``) is two operands where
         one is refused: an axis of it is two axes of the region.
@@ -131,7 +132,9 @@ class Joins:
             self.forms.keep(form, sketch)
             if len(verdict.loops) > verdict.depth:
                 # One thread computes an epilogue, which is for as few numbers as are kept.
-                self._verdicts[key] = "what is left of all rows is spread over other axes"
+                self._verdicts[key] = (
+                    "the result of a reduction over all rows is broadcast over other axes"
+                )
             else:
                 self._verdicts[key] = self._uneven(verdict) or self._too_few_rows(verdict)
         return self._verdicts[key]
@@ -166,7 +169,7 @@ class Joins:
             return None  # sums of their own would be rows side by side, too
         if length <= LONG_ROW or rows >= WARP * self.options.target.threads:
             return None
-        return f"{rows} rows side by side of {length} elements each leave the device idle"
+        return f"{rows} parallel rows of {length} elements leave the device idle"
 
     def _recomputed(self, left: Cluster, right: Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""
@@ -185,7 +188,7 @@ class Joins:
                     if len(small.externals) == 1 and Counter(own) == Counter(wide):
                         continue  # each element of one array is read once, in another order
                     if reader.op.reduction is None and own != wide[: len(own)]:
-                        return "a smaller value would be computed again for every row"
+                        return "a smaller value would be recomputed for every row"
         return ""
 
     def _reads(self, reader: Node, node: Node) -> bool:
@@ -245,7 +248,7 @@ class Joins:
                     alive.append(now)
 
     def recompute_cheap(self) -> None:
-        """Let readers compute cheap values again from what is in memory anyway.
+        """Let readers recompute cheap values from operands that are already in memory.
 
         A derivative such as ``s * (1 - s)`` belongs where it is used: its producer would write it
         beside ``s``, and its reader would read it in place of ``s``.
@@ -270,7 +273,7 @@ class Joins:
                 cluster.externals.add(base)
                 if self.made([*cluster.nodes, *cluster.again], cluster)[1] is None:
                     cluster.plain = False
-                    self.record.hit("compute again")
+                    self.record.hit("recompute")
                 else:
                     cluster.again, cluster.externals = before
 

@@ -1,4 +1,4 @@
-"""Values that readers compute again from what is in memory anyway.
+"""Recompute values in their readers from operands that are already in memory.
 
 A kernel that is bounded by memory has arithmetic to spare: where a value is a short chain of cheap
 operations on an array that lies in memory (a cast of it, or a cast, centered and scaled), its
@@ -181,7 +181,7 @@ def _take(joins: Joins, cluster: Cluster, value: Node, chain: Chain) -> bool:
         return False
     cluster.plain = False
     joins.clusters.kept.update(chain.bases)
-    joins.record.hit("compute again")
+    joins.record.hit("recompute")
     return True
 
 

@@ -1,1 +1,1 @@
-"""Layout: where channels stand, and which algorithm a convolution takes."""
+"""Layout: choose the position of the channels axis and the algorithm of each convolution."""

@@ -45,7 +45,7 @@ from ..simplify.linear import exchanged
 from .blocks import blocks_of, in_blocks
 
 RULE = "channels last"
-PIXELS = "pixels of blocks as channels"
+PIXELS = "space to depth"
 FEWEST_AXES = 3  # batch, channels, space
 
 
@@ -90,7 +90,7 @@ class _Turned:
         self.blocked: set[Node] = set()  # convolutions that read blocks of pixels
 
     def visit(self, node: Node) -> None:
-        """Turn a node, where that is of use and possible."""
+        """Change the layout of a node, where that is useful and possible."""
         if isinstance(node.type, tuple):
             return
         kind = node.op.kind

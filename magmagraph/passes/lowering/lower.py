@@ -61,7 +61,7 @@ def lower(graph: Graph, trace: Trace, options: Options) -> Plan:
 
 
 def _waits(placement: Placement, target: Target) -> dict[int, list[Step]]:
-    """Return what waits for collectives that run beside others, by the step that comes next."""
+    """Return the waits for overlapped collectives, by the step that follows."""
     family = target.with_role(Role.WAIT) if placement.landings else None
     found: dict[int, list[Step]] = {}
     for at, landing in placement.landings.items():

@@ -25,7 +25,7 @@ from ..pipeline import Options
 from .buffers import Buffer, buffer_of, is_leaf, is_step, types_of
 from .overlap import landings
 
-IN_PLACE = "renew a variable in place"
+IN_PLACE = "update a variable in place"
 
 
 @record(frozen=True)
@@ -39,7 +39,7 @@ class Copy:
 
 @dataclass
 class Placement:
-    """Where every buffer lies.
+    """The placement of every buffer.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class _Planner:
             self.last_failing = len(self.steps)
 
     def _keep_operands(self) -> None:
-        """Let what a collective under way reads stay as it is until the collective has ended."""
+        """Keep the operands of an overlapped collective alive until it has ended."""
         readers: dict[Node, list[int]] = {}
         for (node, _), places in self.readers.items():
             readers.setdefault(node, []).extend(places)
@@ -161,7 +161,7 @@ class _Planner:
                 self.readers[buffer].append(landing - 1)
 
     def _overwritten(self, at: int, result: int) -> set[int]:
-        """Return the operands of a step in whose memory one of its results may lie."""
+        """Return the operands of a step that one of its results may overwrite."""
         pairs = self._pairs.get(at)
         if pairs is None:
             pairs = self._pairs[at] = {}
@@ -243,7 +243,7 @@ class _Planner:
         return ends
 
     def _updates_in_place(self) -> dict[Buffer, Node]:
-        """Return the buffers that may be written straight into the variable they renew."""
+        """Return the buffers that may be written directly into the variable they update."""
         outputs = {buffer_of(node) for node in self.graph.outputs}
         chosen: dict[Buffer, Node] = {}
         for variable, value in self.graph.updates:
@@ -270,10 +270,10 @@ class _Planner:
         if buffer in outputs:
             return "its new value is also returned"
         if buffer in chosen:
-            return "its new value also renews another variable"
+            return "its new value also updates another variable"
         at = self.position[maker]
         if self.guard:
-            return "nan='raise' looks at the new values before anything is written"
+            return "nan='raise' checks the new values before any is written"
         if at <= self.last_failing:
             return "a step that can fail comes after it"
         late = [i for i in self.readers.get((variable, 0), ()) if i > at]
@@ -281,7 +281,7 @@ class _Planner:
             return f"{self.steps[late[0]].op.name} reads the old value after it"
         read = self.read[at].get((variable, 0))
         if read and not self._overwritten(at, buffer[1]).issuperset(read):
-            return "its kernel reads the old value at other places than it writes"
+            return "its kernel reads the old value at other positions than it writes"
         return None
 
     def _results(self) -> None:

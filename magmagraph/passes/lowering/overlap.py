@@ -1,4 +1,4 @@
-"""Collectives beside other steps: started as soon as they can be, waited for where they are read.
+"""Overlap collectives with other steps: start them as soon as possible, wait where they are read.
 
 One order of collectives holds on all ranks, because equal graphs are scheduled equally. A group's
 collective takes its time: until the first step that reads it, others run. Sends go first, since
@@ -50,7 +50,7 @@ __all__ = ["is_received", "is_started", "landings", "overlapped"]
 
 
 def is_started(node: Node) -> bool:
-    """Return whether a node's step may run beside others: all ranks of a group call it."""
+    """Return whether a node's step may overlap with others: all ranks of a group call it."""
     return (
         node.op.kind is Kind.COLLECTIVE
         and node.op.effect is Effect.PURE
@@ -154,7 +154,7 @@ def overlapped(case: Problem, order: Sequence[int]) -> list[int]:
 
 
 def landings(steps: Sequence[Node], readers: Mapping[Node, Sequence[int]]) -> dict[int, int]:
-    """Return, for each collective that runs beside others, the step before which it must end.
+    """Return, for each overlapped collective, the step before which it must end.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 Before: any order, operands first. After: the same graph with `Graph.order` set.
 
 Small graphs get an optimal order (a best-first search over sets of finished steps); larger ones
-the best of several near-linear heuristics. Where a step can renew a variable in place, the other
+the best of several near-linear heuristics. Where a step can update a variable in place, the other
 readers of the old value are put before it if that makes no cycle. Collectives that run beside other
 steps are started as soon as they can be, and what reads them comes as late as others can fill the
 time (`overlap`). Values do not change: `exact`.
@@ -76,7 +76,7 @@ def effect_order(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int, in
 
 
 def anti_dependences(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int, int]]:
-    """Return pairs (step that renews a variable, other reader of the old value) to be ordered.
+    """Return pairs (step that updates a variable, other reader of the old value) to be ordered.
 
     A pair that would make a cycle is left out; the memory pass then copies and says so.
     """
@@ -121,7 +121,7 @@ def _reaches(start: int, targets: set[int], after: Mapping[int, Sequence[int]]) 
 
 
 def live_profile(case: Problem, order: Sequence[int]) -> list[int]:
-    """Return the bytes alive in each step: what it reads, what it makes, what is needed later."""
+    """Return the bytes alive in each step: operands, results, and values that later steps read."""
     last = dict.fromkeys(range(len(case.sizes)), -1)
     for at, step in enumerate(order):
         for buffer in case.reads[step]:

@@ -30,8 +30,8 @@ from ..report import Record
 from ..simplify.linear import exchanged
 from ..simplify.simplify import simplify
 
-RULE = "products of a body"
-OUTSIDE = "cast before a loop"
+RULE = "products of a loop or branch body"
+OUTSIDE = "move a cast out of a loop"
 
 Lower = Callable[[Graph, Trace, Options], Graph]
 
@@ -68,8 +68,8 @@ def _refusal(node: Node, options: Options) -> str | None:
         return "it runs until it changes by less than its tolerance, which rounding could prevent"
     if options.target.device != "cpu" and node.attrs.get("flag", "branch"):
         return (
-            "a device runs what a value decides about as array expressions, each cast and product "
-            "by itself"
+            "a device runs loops and branches that depend on a value as array expressions, "
+            "where casts are not fused with products"
         )
     return None
 

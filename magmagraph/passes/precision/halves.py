@@ -1,4 +1,4 @@
-"""Products of 16-bit operands: where casts stand, and what is stored in 16 bits.
+"""Products of 16-bit operands: place casts, and choose the values that are stored in 16 bits.
 
 The work of the `precision` pass for ``"float16"`` and ``"bfloat16"``.
 """
@@ -77,7 +77,7 @@ class Halves:
     # ---- What is made of 16-bit values
 
     def _note_sources(self, node: Node) -> None:
-        """Note the 16-bit values that a float32 value is made of, two at most, if of these alone.
+        """Record the 16-bit values (two at most) from which alone a float32 value is computed.
 
         Whatever is small beside it (a number for each channel) counts for nothing. A value that
         is stored in 16 bits is made of itself.
@@ -135,7 +135,7 @@ class Halves:
         return found
 
     def _made(self, node: Node) -> Node:
-        """Return what stands for a node in the new graph."""
+        """Return the replacement of a node in the new graph."""
         inputs = tuple(self.made[operand] for operand in node.inputs)
         if node in self.products:
             return self._product(node, inputs)
@@ -191,7 +191,7 @@ class Halves:
         if node.op is CONSTANT:
             value = node.attrs["value"].astype(self.dtype)
             made = self.interner.intern(constant(value, name=node.name))
-            self.record.hit("constant cast when compiled")
+            self.record.hit("cast a constant at compile time")
         elif self._looks_through(node):
             made = self.interner.apply(node.op, self._narrowed(node.inputs[0]), **node.attrs)
             self.record.hit("cast before layout")
@@ -203,7 +203,7 @@ class Halves:
         return made
 
     def _looks_through(self, node: Node) -> bool:
-        """Return whether a cast may stand before a move of elements: it has no more of them."""
+        """Return whether a cast may move before a layout operation: it casts no more elements."""
         if node.op.kind is not Kind.LAYOUT or len(node.inputs) != 1 or not float32(node.inputs[0]):
             return False
         return self._elements(node.inputs[0]) <= self._elements(node)
@@ -223,7 +223,7 @@ class Halves:
         )
 
     def _moved(self, node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        """Return a move of 16-bit elements, cast behind, in the place of one of casts."""
+        """Return a layout operation of 16-bit elements, cast after it instead of before it."""
         op = node.op
         if op.policy != "follow" or op.kind in (Kind.ELEMENTWISE, Kind.CONTROL):
             return None
@@ -247,8 +247,8 @@ class Halves:
         made = self.interner.intern(moved)
         if float32(node):
             made = self._back(made)
-        self.record.hit(f"moved as {self.dtype.name}")
-        self.trace.replace(node, made, "precision", f"moved as {self.dtype.name}")
+        self.record.hit(f"stored as {self.dtype.name}")
+        self.trace.replace(node, made, "precision", f"stored as {self.dtype.name}")
         return made
 
     def _pooled(self, node: Node) -> Node:
@@ -274,7 +274,7 @@ class Halves:
         }
         if not again:
             return graph
-        rule = "stored once"
+        rule = "share one cast between readers"
         result: dict[Node, Node] = {}
         for node in graph.nodes:
             # A sum adds in float32 whatever it reads; others that keep float32 read float32.
@@ -296,7 +296,7 @@ class Halves:
         )
 
     def _again(self, wide: Node, result: dict[Node, Node]) -> Node:
-        """Return the cast back of a 16-bit value, made of nodes that were remade themselves."""
+        """Return the cast back of a 16-bit value, built from rebuilt nodes."""
         (narrow,) = wide.inputs
         (value,) = narrow.inputs
         made = self.interner.make(narrow, (result[value],))

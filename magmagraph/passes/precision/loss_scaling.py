@@ -180,7 +180,7 @@ class _Scaling:
         return made
 
     def _unmarked(self, marker: Node, value: Node) -> Node:
-        """Return what a marker becomes: its operand, scaled or divided by the scale."""
+        """Return the replacement of a marker: its operand, multiplied or divided by the scale."""
         role = marker.attrs["role"]
         if self.scale is not None and _is_left_over(marker):
             before = marker.inputs[0].op.kind is Kind.LEAF
@@ -196,10 +196,10 @@ class _Scaling:
         if role == "seed":
             one = uniform(value) == 1
             scaled = self.scale if one else multiply(cast(value, _FLOAT32), self.scale)
-            self.options.record.hit("scaled seed")
+            self.options.record.hit("multiply the gradient seed by the scale")
             return self.intern(cast(scaled, value.dtype))
         self.gradients.append(value)
-        self.options.record.hit("gradient divided by the scale")
+        self.options.record.hit("divide gradients by the scale")
         wide = value if value.dtype.itemsize > 2 else cast(value, _FLOAT32)
         divided = multiply(wide, cast(1.0 / self.scale, wide.dtype))
         return self.intern(cast(divided, value.dtype))
@@ -223,7 +223,7 @@ class _Scaling:
             held = cast(finite, _INT32)
             least = self.intern(ALLREDUCE(held, op="min", group=names, size=size))
             self.messages += [least] if self.staged else []
-            self.options.record.hit("ranks agree whether gradients are finite")
+            self.options.record.hit("all-reduce of the finite-gradient flag")
             finite = least > 0
         return finite
 
@@ -253,7 +253,7 @@ class _Scaling:
                 made = value
             else:
                 made = self.intern(where(finite, value, variable))
-                self.options.record.hit("update waits for finite gradients")
+                self.options.record.hit("update only if gradients are finite")
             self.trace.replace(value, made, "precision", RULE)
             guarded.append((variable, made))
         self.options.record.note(

@@ -99,7 +99,7 @@ def _refusal(node: Node, options: Options) -> str | None:
     if options.precision not in ("tf32", *node.op.dtypes):
         return f"there is no '{node.op.name}' of {options.precision}"
     if _thin(node, options):
-        return "a product with a vector is bounded by memory: it would lose digits for no time"
+        return "a product with a vector is limited by memory: lower precision saves no time"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What replacements are made of: ordinary operations, and a few that keep types as they are."""
+"""Build replacements: ordinary operations, and a few that keep types unchanged."""
 
 from __future__ import annotations
 

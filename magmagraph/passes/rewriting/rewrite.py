@@ -363,7 +363,7 @@ class Rewriter:
     def _at(self, rule: Rule, match: Match) -> Node | None:
         node = match.root
         if self._any_complex and not rule.complex and match.is_complex():
-            self.record.refuse(rule.name, node, "a rule for real numbers, and this is complex")
+            self.record.refuse(rule.name, node, "the rule holds for real numbers only")
             return None
         if rule.check is not None:
             reason = rule.check(match)

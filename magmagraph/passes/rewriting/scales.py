@@ -59,7 +59,7 @@ def half_of_range(dtype: np.dtype) -> float:
 
 
 def _magnitude(node: Node, trained: bool, depth: int = 0) -> Bounds | None:
-    """Return powers of two between which finite absolute values lie, None where none are known."""
+    """Return powers of two that bound finite absolute values, None where none are known."""
     if node.op is CONSTANT:
         return _of_values(node.attrs["value"])
     if node.op is EXTENT:

@@ -1,4 +1,4 @@
-"""Layout operations moved past others: what stands below one, seen as if it stood above."""
+"""Look through layout operations: view the operand of one as if it were its result."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def undone(layout: Node, operand: Node) -> Node | None:
 
 
 def operand_below(node: Node) -> Node:
-    """Return what stands below all moves of a node."""
+    """Return the operand below all layout operations of a node."""
     while node.op in MOVES:
         node = node.inputs[0]
     return node

@@ -1,4 +1,4 @@
-"""What is known of the sign of a value, from the operations that made it."""
+"""Derive the sign of a value from the operations that compute it."""
 
 from __future__ import annotations
 

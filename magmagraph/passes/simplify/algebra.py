@@ -190,7 +190,7 @@ def _chosen(match: Match) -> Node | None:
 
 
 def _logic(match: Match) -> Node | None:
-    """Drop a neutral operand of and / or; take a dominant one."""
+    """Drop a neutral operand of and / or; return a dominant one."""
     left, right = match.root.inputs
     if left is right:
         return left
@@ -223,7 +223,7 @@ def _exponential_of_logarithm(match: Match) -> str | None:
 
 
 def _scalar_out_of_sum(match: Match) -> Node | None:
-    """A factor that does not vary over the summed axes multiplies the sum, not every element.
+    """Move a factor that does not vary over the summed axes out of the sum.
 
     Only where it is not small: see `rewriting.scales`.
     """
@@ -282,8 +282,8 @@ RULES: tuple[Rule, ...] = (
     Rule("subtract from 0", 0 - x, lambda m: spread(negative(m.x), m.root.shape)),
     Rule("add a negative", x + (-y), _difference, complex=True),
     Rule("subtract a negative", x - (-y), lambda m: add(m.x, m.y), complex=True),
-    Rule("add twice", P.add(P.add(x, k), q), _added_twice),
-    Rule("double", x + x, lambda m: MULTIPLY(m.x, like(2, m.x)) if not is_bool(m.x.dtype)
+    Rule("combine two added constants", P.add(P.add(x, k), q), _added_twice),
+    Rule("x + x to 2 x", x + x, lambda m: MULTIPLY(m.x, like(2, m.x)) if not is_bool(m.x.dtype)
          else m.x),
     Rule("negative of a negative", P.negative(-x), lambda m: m.x, complex=True),
     Rule("negative of a difference", -(x - y), _negated_difference),
@@ -303,12 +303,12 @@ RULES: tuple[Rule, ...] = (
     Rule("negative factor", (-x) * y, _negated_factor),
     Rule("negative dividend", (-x) / y, _negated_factor),
     Rule("negative divisor", x / (-y), _negated_divisor),
-    Rule("scale twice", P.multiply(P.multiply(x, k), q), _scaled_twice),
+    Rule("combine two constant factors", P.multiply(P.multiply(x, k), q), _scaled_twice),
     Rule("multiply by a reciprocal", x * (1 / y), lambda m: DIVIDE(m.x, m.y)
          if m.y.type == m.root.type else None),
     # Powers, roots, absolute values.
-    Rule("simple power", P.power(x, k), _power, complex=True),
-    Rule("root of a square", P.sqrt(x * x), lambda m: ABSOLUTE(m.x)),
+    Rule("power with a small constant exponent", P.power(x, k), _power, complex=True),
+    Rule("square root of a square", P.sqrt(x * x), lambda m: ABSOLUTE(m.x)),
     Rule("absolute of absolute", P.absolute(P.absolute(x).bind("inner")), lambda m: m.inner,
          complex=True),
     Rule("absolute of a negative", P.absolute(-x), lambda m: ABSOLUTE(m.x), complex=True),
@@ -322,12 +322,12 @@ RULES: tuple[Rule, ...] = (
     Rule("maximum of equals", P.maximum(x, x), lambda m: m.x),
     Rule("minimum of equals", P.minimum(x, x), lambda m: m.x),
     Rule("relu of relu", P.relu(P.relu(x).bind("inner")), lambda m: m.inner),
-    Rule("known choice", (WHERE,), _chosen, complex=True),
+    Rule("constant where", (WHERE,), _chosen, complex=True),
     Rule("double not", P.bitwise_not(P.bitwise_not(x)), lambda m: m.x),
-    Rule("known logic", (BITWISE_AND, BITWISE_OR), _logic),
+    Rule("constant logic", (BITWISE_AND, BITWISE_OR), _logic),
     Rule("equal to itself", P.equal(x, x), _self_equal),
     # Sums over axes.
-    Rule("factor out of a sum", P.sum(x), _scalar_out_of_sum),
-    Rule("sign out of a sum", P.sum(-x), _negative_out_of_sum),
-    Rule("divisor out of a sum", P.sum(x / y), _quotient_out_of_sum),
+    Rule("move a scalar factor out of a sum", P.sum(x), _scalar_out_of_sum),
+    Rule("move a sign out of a sum", P.sum(-x), _negative_out_of_sum),
+    Rule("move a divisor out of a sum", P.sum(x / y), _quotient_out_of_sum),
 )

@@ -43,7 +43,7 @@ from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
 from ..rewriting.shapes import padded, through
 from .layout import is_one
-from .products import DEEPEST_SUM, MOST_FACTORS, Product, has_telling_divisor, sum_below
+from .products import DEEPEST_SUM, MOST_FACTORS, Product, has_matching_divisor, sum_below
 
 
 def _read(match: Match) -> Product | None:
@@ -63,7 +63,7 @@ def _cancelled(match: Match) -> Node | None:
     made = spread(product.build(), match.root.shape)
     if made.type != match.root.type:
         return None
-    match.repair("a factor that cancels is left out, so that it cannot be 0 or infinite")
+    match.repair("a common factor is cancelled, so that it cannot be 0 or infinite")
     return made
 
 
@@ -74,8 +74,8 @@ def _would_change(match: Match, term: Node, factor: Node, depth: int = 0) -> boo
     if term.op is NEGATIVE and term.inputs[0].op in (ADD, SUBTRACT):
         return _would_change(match, term.inputs[0], factor, depth + 1)
     if term.op is PLACE:
-        return has_telling_divisor(term)
-    if not has_telling_divisor(term):
+        return has_matching_divisor(term)
+    if not has_matching_divisor(term):
         return False
     product = Product(match)
     if not product.open(term) or not product.open(factor):
@@ -85,7 +85,7 @@ def _would_change(match: Match, term: Node, factor: Node, depth: int = 0) -> boo
 
 
 def _distributed(match: Match) -> Node | None:
-    """(a + b) * c is a * c + b * c where something cancels in one of them."""
+    """Rewrite (a + b) * c to a * c + b * c where a factor cancels in one of the terms."""
     left, right = match.root.inputs
     for total, factor in ((left, right), (right, left)):
         if total.op not in (ADD, SUBTRACT) or not _would_change(match, total, factor):
@@ -98,7 +98,7 @@ def _distributed(match: Match) -> Node | None:
 
 
 def _placed(match: Match) -> Node | None:
-    """A factor of a piece put among zeros multiplies the piece."""
+    """Multiply a slice before it is padded with zeros."""
     node = match.root
     for position, operand in enumerate(node.inputs):
         if operand.op is not PLACE or operand.type != node.type or operand.attrs["value"] != 0:
@@ -107,7 +107,7 @@ def _placed(match: Match) -> Node | None:
             continue
         other = node.inputs[1 - position]
         piece = _piece(operand, other)
-        if piece is None or not has_telling_divisor(operand):
+        if piece is None or not has_matching_divisor(operand):
             continue
         inner = node.op(operand.inputs[0], piece)
         if inner.type == operand.inputs[0].type:
@@ -116,7 +116,7 @@ def _placed(match: Match) -> Node | None:
 
 
 def _piece(place: Node, other: Node) -> Node | None:
-    """Return of another operand the piece that stands where `place` puts its own."""
+    """Return the slice of another operand at the position where `place` puts its own."""
     if other.shape == ():
         return other
     cut = SLICE(
@@ -127,7 +127,7 @@ def _piece(place: Node, other: Node) -> Node | None:
 
 
 def _sum_of_placed(match: Match) -> Node | None:
-    """A sum along axes over which a piece stands among zeros is the sum of the piece."""
+    """Sum a slice instead of the same slice padded with zeros along the summed axes."""
     place = match.root.inputs[0]
     if place.attrs["value"] != 0:
         return None
@@ -167,8 +167,8 @@ def _divisor_out_of_sum(match: Match) -> Node | None:
     return None
 
 
-def _slope_of_x_log_x(match: Match) -> Node | None:
-    """Beside log(x), the term (c * x) / x is c also at 0."""
+def _gradient_of_x_log_x(match: Match) -> Node | None:
+    """Replace the term (c * x) / x that is added to log(x) by c, also at 0."""
     for one, other in (match.root.inputs, match.root.inputs[::-1]):
         if other.op is not DIVIDE or not _reads_logarithm(one, other.inputs[1]):
             continue
@@ -180,7 +180,7 @@ def _slope_of_x_log_x(match: Match) -> Node | None:
         product.below.remove(divisor)
         slope = spread(product.build(), other.shape)
         if slope.type == other.type:
-            match.repair("the slope of x log(x) at 0 is the continuous limit")
+            match.repair("the gradient of x log(x) at 0 is the continuous limit")
             return ADD(one, slope)
     return None
 
@@ -202,15 +202,16 @@ def _factors(node: Node) -> Iterator[Node]:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("factor of a placed piece", (MULTIPLY, DIVIDE), _placed,
+    Rule("multiply before padding", (MULTIPLY, DIVIDE), _placed,
          looks=lambda node: any(operand.op is PLACE for operand in node.inputs)),
-    Rule("sum of a placed piece", (SUM,), _sum_of_placed,
+    Rule("sum before padding", (SUM,), _sum_of_placed,
          looks=lambda node: node.inputs[0].op is PLACE),
-    Rule("cancel", (MULTIPLY, DIVIDE), _cancelled, looks=has_telling_divisor),
-    Rule("distribute to cancel", (MULTIPLY,), _distributed, looks=has_telling_divisor),
-    Rule("divisor out of a sum", (SUM,), _divisor_out_of_sum,
+    Rule("cancel a common factor", (MULTIPLY, DIVIDE), _cancelled, looks=has_matching_divisor),
+    Rule("distribute a product to cancel a factor", (MULTIPLY,), _distributed,
+         looks=has_matching_divisor),
+    Rule("move a divisor out of a sum", (SUM,), _divisor_out_of_sum,
          looks=lambda node: node.inputs[0].op in (MULTIPLY, DIVIDE)
-         and has_telling_divisor(node.inputs[0])),
-    Rule("slope of x log(x)", (ADD,), _slope_of_x_log_x,
+         and has_matching_divisor(node.inputs[0])),
+    Rule("gradient of x log(x)", (ADD,), _gradient_of_x_log_x,
          looks=lambda node: any(operand.op is DIVIDE for operand in node.inputs)),
 )

@@ -1,4 +1,4 @@
-"""Sums of what has no sum: values less their mean, over the axes of that mean.
+"""Drop ``sum(x - mean(x))``, which is 0 over the axes of that mean.
 
 The derivative of a variance goes through the mean, too, as minus the sum of the centered values,
 which is 0 but for rounding. Left in, it makes the gradient of a normalization wait for a second
@@ -30,7 +30,7 @@ DEEPEST = 12  # factors that a centered value is looked for through
 
 
 def _without_centered(match: Match) -> Node | None:
-    """Return the sum of what is left without terms that have none."""
+    """Return the sum without the centered terms, whose sum is 0."""
     total = match.root
     source = total.inputs[0]
     axes: tuple[int, ...] = total.attrs["axes"]
@@ -135,7 +135,7 @@ def _is_count(node: Node, count: object, inverse: bool) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "centered values have no sum", (SUM,), _without_centered,
+        "sum of centered values is 0", (SUM,), _without_centered,
         looks=lambda node: node.inputs[0].op in (ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATIVE),
     ),
 )

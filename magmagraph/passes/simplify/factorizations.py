@@ -55,10 +55,10 @@ def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
 
 
 def _reason(graph: Graph, matrix: Node, found: list[_Use], options: Options) -> str | None:
-    """Return why each of the nodes factors by itself, or None."""
+    """Return why the nodes do not share one factorization, or None."""
     there = any(reader.op is LU for reader in graph.users[matrix])
     if len(found) < 2 and not there:
-        return "nothing else needs the factors of this matrix"
+        return "only one operation needs the factors of this matrix"
     order = hinted(matrix.shape[-1], options.hints)
     if matrix.ndim > 2 and order < LEAST_ORDER:
         return f"a batch of matrices of order {order} is faster in one call for all of them"

@@ -177,7 +177,7 @@ def _move(match: Match) -> Node | None:
 
 
 def _narrow(match: Match) -> Node | None:
-    """Elementwise operations broadcast by themselves: nothing is repeated ahead of them."""
+    """Remove broadcasts before elementwise operations, which broadcast their operands."""
     node = match.root
     if node.op.kind is not Kind.ELEMENTWISE:
         return None
@@ -223,7 +223,7 @@ def _looks(node: Node) -> bool:
     return False
 
 
-NARROW = Rule("no copies before elementwise operations", (), _narrow, looks=_looks, complex=True)
+NARROW = Rule("no broadcast before elementwise operations", (), _narrow, looks=_looks, complex=True)
 
 
 # Sums over axes.
@@ -276,7 +276,7 @@ def _sum(match: Match) -> Node | None:
 
 
 def _sum_of_reshaped(source: Node, axes: tuple[int, ...]) -> Node | None:
-    """A sum over all axes behind the first ones does not see how those are arranged."""
+    """Ignore a reshape of the trailing axes in a sum over all of them."""
     inner = source.inputs[0]
     kept = source.ndim - len(axes)
     if axes != tuple(range(kept, source.ndim)) or not 0 < kept < inner.ndim:
@@ -346,12 +346,12 @@ def _sum_of_transposed(node: Node, source: Node, axes: tuple[int, ...]) -> Node 
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "moves that undo or follow each other",
+        "cancel or join layout operations",
         (RESHAPE, TRANSPOSE, BROADCAST_TO, SLICE, PLACE, CONCATENATE),
         _move,
         complex=True,
     ),
-    Rule("simpler sum", (SUM,), _sum, complex=True),
+    Rule("simplify a sum", (SUM,), _sum, complex=True),
 )
 
 __all__ = ["NARROW", "RULES", "is_one", "moved"]

@@ -1,4 +1,4 @@
-"""Rules of linear algebra: inverses become solutions, and what is known of a matrix is used.
+"""Rules of linear algebra: replace inverses by solves, and use the structure of matrices.
 
 Each is at least as accurate as what it replaces: a solution than a product with an inverse, a
 triangular system than a general one, a logarithm of a determinant than a determinant that leaves
@@ -58,7 +58,7 @@ def _inverted(node: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def _inverse_is_wanted(match: Match) -> str | None:
+def _inverse_is_used(match: Match) -> str | None:
     for operand in match.root.inputs:
         found = _inverted(operand)
         if found is None:
@@ -67,12 +67,12 @@ def _inverse_is_wanted(match: Match) -> str | None:
         while stack:
             readers = match.readers(stack.pop())
             if readers is None:
-                return "the inverse is wanted by itself"
+                return "the inverse itself is used"
             for reader in readers:
                 if swaps_last_two(reader):
                     stack.append(reader)
                 elif reader.op is not MATMUL:
-                    return f"the inverse is wanted by itself, by '{reader.op.name}'"
+                    return f"the inverse itself is used, by '{reader.op.name}'"
     return None
 
 
@@ -131,7 +131,7 @@ def _product_of_solution(match: Match) -> Node | None:
 
 
 def _unmasked(node: Node, lower: bool) -> Node:
-    """Return a matrix that has the same triangle: what is masked need not be masked out."""
+    """Return a matrix with the same triangle, without a mask that the solve does not need."""
     mask = masked(node)
     if mask is None or mask[0].shape != node.shape:
         return node
@@ -163,7 +163,7 @@ def _not_triangular(match: Match) -> str | None:
         return None
     if Facts.HERMITIAN in facts(A) and Facts.POSITIVE not in facts(A):
         return "the matrix is symmetric, but not known to be positive definite"
-    return "nothing is known of the matrix"
+    return "the structure of the matrix is unknown"
 
 
 def _solution(match: Match) -> Node | None:
@@ -186,7 +186,7 @@ def _inverse(match: Match) -> Node | None:
 def _is_multiplied(match: Match) -> str | None:
     readers = match.readers(match.root)
     if readers and all(reader.op is MATMUL for reader in readers):
-        return "its products become solutions"
+        return "its products become solves"
     return None
 
 
@@ -298,7 +298,7 @@ def _log_of_determinant(match: Match) -> Node:
 
 
 def _product_of_factors(match: Match) -> Node | None:
-    """L Lᵀ of Cholesky's factor is the matrix that was factored; so is Q R."""
+    """Replace L Lᵀ of a Cholesky factor, or Q R, by the matrix that was factored."""
     left, right = match.root.inputs
     if left.op is CHOLESKY and is_adjoint(left, right):
         A = left.inputs[0]
@@ -335,7 +335,7 @@ def _diagonal_factor(match: Match) -> Node | None:
         known = facts(scaling)
         if Facts.DIAGONAL not in known:
             continue
-        match.repair("zeros beside the diagonal times what is not finite")
+        match.repair("zeros off the diagonal times values that are not finite")
         if known == IDENTITY:
             return spread(other, match.root.shape)
         scaled = multiply(other, expand_dims(diagonal(scaling), axis))
@@ -436,30 +436,31 @@ def _looks_kronecker(node: Node) -> bool:
 RULES = [
     Rule("inverse of an inverse", P.inv(P.inv(x)), lambda m: m.x, complex=True),
     Rule(
-        "product with an inverse", (MATMUL,), _product_with_inverse, _inverse_is_wanted,
+        "product with an inverse", (MATMUL,), _product_with_inverse, _inverse_is_used,
         looks=_is_product_with_inverse, complex=True,
     ),
-    Rule("solution with an inverse", P.solve(P.inv(x), y), lambda m: MATMUL(m.x, m.y),
+    Rule("solve with an inverse", P.solve(P.inv(x), y), lambda m: MATMUL(m.x, m.y),
          complex=True),
-    Rule("inverse of a solution", P.inv(P.solve(x, y)), _inverse_of_solution, complex=True),
+    Rule("inverse of a solve", P.inv(P.solve(x, y)), _inverse_of_solution, complex=True),
     Rule("inverse of a product", P.inv(P.matmul(x, y)), lambda m: None, _inverse_of_product,
          complex=True),
-    Rule("product to be solved for", (SOLVE,), _solution_of_product, complex=True),
-    Rule("product of a solution", (MATMUL,), _product_of_solution, complex=True),
+    Rule("inverse product to solve", (SOLVE,), _solution_of_product, complex=True),
+    Rule("product before a solve", (MATMUL,), _product_of_solution, complex=True),
     Rule(
-        "product of factors", (MATMUL,), _product_of_factors, _factors_are_of_use,
+        "product of the factors of a matrix", (MATMUL,), _product_of_factors, _factors_are_of_use,
         looks=_looks_factored,
     ),
     Rule("product with a diagonal matrix", (MATMUL,), _diagonal_factor, looks=_looks_diagonal),
-    Rule("solution with a triangle", (SOLVE,), _solution, _not_triangular),
-    Rule("inverse of a triangle", (INV,), _inverse, _is_multiplied, looks=_has_triangle),
-    Rule("transposed triangle", (TRIANGULAR_SOLVE,), _transposed_triangle),
-    Rule("determinant of a triangle", (DET,), _determinant, _no_triangle),
-    Rule("logarithm of a triangle's determinant", (ITEM,), _logarithm, _no_triangle,
+    Rule("solve with a triangular matrix", (SOLVE,), _solution, _not_triangular),
+    Rule("inverse of a triangular matrix", (INV,), _inverse, _is_multiplied, looks=_has_triangle),
+    Rule("solve with a transposed triangular matrix", (TRIANGULAR_SOLVE,), _transposed_triangle),
+    Rule("determinant of a triangular matrix", (DET,), _determinant, _no_triangle),
+    Rule("log-determinant of a triangular matrix", (ITEM,), _logarithm, _no_triangle,
          looks=_looks_at_slogdet),
-    Rule("logarithm of a determinant", P.log(P.absolute(P.det(x))), _log_of_determinant),
-    Rule("logarithm of a determinant", P.log(P.det(x)), _log_of_determinant),
+    Rule("log of a determinant to log-determinant", P.log(P.absolute(P.det(x))),
+         _log_of_determinant),
+    Rule("log of a determinant to log-determinant", P.log(P.det(x)), _log_of_determinant),
     Rule("diagonal of a product", (SUM,), _sum_over_diagonal, looks=_looks_masked),
     Rule("diagonal of a product", (SLICE, TAKE), _diagonal_taken, looks=_looks_flat),
-    Rule("product with Kronecker's product", (MATMUL,), _kronecker, looks=_looks_kronecker),
+    Rule("product with a Kronecker product", (MATMUL,), _kronecker, looks=_looks_kronecker),
 ]

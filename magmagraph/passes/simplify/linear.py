@@ -20,7 +20,7 @@ MOST_TERMS = 16
 
 @record(frozen=True)
 class Term:
-    """A node times a scalar node; None stands for the factor 1."""
+    """A node times a scalar node; None means the factor 1."""
 
     node: Node
     factor: Node | None
@@ -167,7 +167,7 @@ def negated(factor: Node | None, like: Node) -> Node:
 
 
 def plus(left: Node | None, right: Node | None, like: Node) -> Node:
-    """Return the sum of two factors; what is subtracted is written as a difference."""
+    """Return the sum of two factors; a negated one is written as a difference."""
     a = one(like) if left is None else left
     b = one(like) if right is None else right
     if b.op is NEGATIVE:

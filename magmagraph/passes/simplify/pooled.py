@@ -1,4 +1,4 @@
-"""Pooling before what is done to each element: there are fewer windows than elements.
+"""Move pooling before elementwise operations: there are fewer windows than elements.
 
 The largest element of a window stays the largest one under what never decreases, and the gradient
 of a maximum is nothing but at one element of each window. So biases, relu, its mask in the
@@ -51,7 +51,7 @@ def _pool_before_bias(match: Match) -> Node | None:
 
 
 def _taps_before_bias(match: Match) -> Node | None:
-    """Return where the largest elements stand before a bias is added."""
+    """Return the positions of the largest elements before a bias is added."""
     taps = match.root
     (source,) = taps.inputs
     found = _biased(taps, source)
@@ -61,7 +61,7 @@ def _taps_before_bias(match: Match) -> Node | None:
 
 
 def _mask_of_windows(match: Match) -> Node | None:
-    """Return what is spread of the numbers that the mask lets through."""
+    """Mask the values before they are scattered to windows, not after."""
     mask, given, nothing = match.root.inputs
     if mask.op is not GREATER or given.op is not POOL_SPREAD or uniform(nothing) != 0:
         return None
@@ -94,7 +94,7 @@ def _taps_before_relu(match: Match) -> Node | None:
 
 
 def _sum_of_windows(match: Match) -> Node | None:
-    """Return the sum of what is spread."""
+    """Return the sum of the values before they are scattered to windows."""
     (given,) = match.root.inputs
     axes: tuple[int, ...] = match.root.attrs["axes"]
     if given.op is not POOL_SPREAD:
@@ -153,27 +153,27 @@ def _pooled_alone(match: Match, source: Node) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "pool before relu", (MAX_POOL,), _pool_before_relu,
+        "max-pool before relu", (MAX_POOL,), _pool_before_relu,
         looks=lambda node: node.inputs[0].op is RELU,
     ),
     Rule(
-        "pool before bias", (MAX_POOL,), _pool_before_bias,
+        "max-pool before bias", (MAX_POOL,), _pool_before_bias,
         looks=lambda node: node.inputs[0].op is ADD,
     ),
     Rule(
-        "places before bias", (MAX_POOL_TAPS,), _taps_before_bias,
+        "max-pool indices before bias", (MAX_POOL_TAPS,), _taps_before_bias,
         looks=lambda node: node.inputs[0].op is ADD,
     ),
     Rule(
-        "mask of windows", (WHERE,), _mask_of_windows,
+        "mask of max-pool gradient", (WHERE,), _mask_of_windows,
         looks=lambda node: node.inputs[1].op is POOL_SPREAD,
     ),
     Rule(
-        "places before relu", (POOL_SPREAD,), _taps_before_relu,
+        "max-pool indices before relu", (POOL_SPREAD,), _taps_before_relu,
         looks=lambda node: node.inputs[1].op is MAX_POOL_TAPS,
     ),
     Rule(
-        "sum of windows", (SUM,), _sum_of_windows,
+        "sum of max-pool gradient", (SUM,), _sum_of_windows,
         looks=lambda node: node.inputs[0].op is POOL_SPREAD,
     ),
 )  # fmt: skip

@@ -60,7 +60,7 @@ def forget_distances() -> None:
     _distances = {}
 
 
-def has_telling_divisor(root: Node) -> bool:
+def has_matching_divisor(root: Node) -> bool:
     """Return whether a product, or a sum of products, has such a divisor near by.
 
     An exponential beside a sigmoid counts as well: it may be the divisor of one written as such.
@@ -146,7 +146,7 @@ class Product:
         return True
 
     def _moved(self, node: Node) -> list[tuple[Node, bool]] | None:
-        """Return the factors of a moved product: each is moved by itself."""
+        """Return the factors of a product under a layout operation, each with that operation."""
         if node.op not in MOVES:
             return None
         source = node.inputs[0]
@@ -290,7 +290,7 @@ class Product:
 
 
 def _has_telling(node: Node) -> bool:
-    return has_telling_divisor(node) or is_positive(node)
+    return has_matching_divisor(node) or is_positive(node)
 
 
 def _broadcasts(power: Node, total: Node) -> bool:
@@ -299,14 +299,14 @@ def _broadcasts(power: Node, total: Node) -> bool:
 
 
 def sum_below(node: Node) -> Node | None:
-    """Return the sum that stands below the moves of a node, or None."""
+    """Return the sum below the layout operations of a node, or None."""
     while node.op in MOVES:
         node = node.inputs[0]
     return node if node.op is SUM else None
 
 
 def _core(node: Node) -> tuple[Node, list[Node]]:
-    """Return what stands below the moves of a node, and the moves, outermost first."""
+    """Return the operand below the layout operations of a node, and these, outermost first."""
     moves: list[Node] = []
     while node.op in MOVES:
         moves.append(node)

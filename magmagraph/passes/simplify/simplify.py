@@ -16,7 +16,7 @@ After::
     return %1
 
 (``x - x`` stays: it is NaN where x is infinite.) The rules stand in `inline`, `simplify.algebra`,
-`simplify.layout`, `pieces`, `simplify.linalg`, `constants`, `stable`, `cancel`, `centered`,
+`simplify.layout`, `padded_slices`, `simplify.linalg`, `constants`, `stable`, `cancel`, `centered`,
 `pooled` and `sum_factors`; what loops make for nobody is taken away by `loops`. A value that is not
 finite may be replaced by its continuous limit, which the report lists as a repair; the reverse
 never happens.
@@ -28,20 +28,13 @@ from __future__ import annotations
 
 from ...ir.graph import Graph, Trace
 from .. import inline, loops
-from ..distribute import alone
+from ..distribute import single_rank
 from ..pipeline import Options
 from ..rewriting.rewrite import rewrite, rules_by_operation
 from . import (
     algebra as simplify_algebra,
 )
-from . import (
-    cancel,
-    centered,
-    pieces,
-    pooled,
-    stable,
-    sum_factors,
-)
+from . import cancel, centered, padded_slices, pooled, stable, sum_factors
 from . import (
     layout as simplify_layout,
 )
@@ -54,10 +47,10 @@ from .products import forget_distances
 RULES = rules_by_operation(
     [
         *inline.RULES,
-        *alone.RULES,
+        *single_rank.RULES,
         *simplify_algebra.RULES,
         *simplify_layout.RULES,
-        *pieces.RULES,
+        *padded_slices.RULES,
         *simplify_linalg.RULES,
         *stable.RULES,
         *cancel.RULES,

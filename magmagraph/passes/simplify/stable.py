@@ -1,4 +1,4 @@
-"""Stable forms: expressions that leave the range of floats between finite ends, written anew.
+"""Rewrite expressions whose intermediate values overflow or underflow to stable forms.
 
 Before::
 
@@ -129,7 +129,7 @@ def _hypot(match: Match) -> Node | None:
 
 
 def _length(match: Match) -> Node | None:
-    """sqrt(sum(a * a)) is taken of a over its largest element, and multiplied by that."""
+    """Rewrite sqrt(sum(a * a)) to divide a by its largest element first, against overflow."""
     return length(match.root.inputs[0])
 
 
@@ -152,7 +152,7 @@ def _root_of_square(node: Node) -> Node | None:
 
 
 def _log_of_narrowed(match: Match) -> Node | None:
-    """log(narrow(x)) is narrow(log(x)): what underflows in a type may have a logarithm in it."""
+    """Rewrite log(cast(x)) to cast(log(x)): x may underflow in a dtype, and log(x) may not."""
     narrow = match.root.inputs[0]
     wide = narrow.inputs[0]
     if not is_float(wide.dtype) or wide.dtype.itemsize <= narrow.dtype.itemsize:
@@ -193,7 +193,7 @@ def is_special(node: Node) -> bool:
 
 
 def _lift(match: Match) -> Node | None:
-    """f(move(a)) is move(f(a)): so the forms are found whatever moves stand between."""
+    """Rewrite f(layout(a)) to layout(f(a)), so that patterns match across layout operations."""
     node = match.root
     at = next(
         (i for i, o in enumerate(node.inputs) if o.op in MOVES and _wanted(node, o)),
@@ -224,7 +224,7 @@ def _wanted(node: Node, move: Node) -> bool:
 
 
 def _below(node: Node, move: Node, operand: Node) -> Node | None:
-    """Return the other operand as it stands before the move, or None."""
+    """Return the other operand as it is before the layout operation, or None."""
     if operand.op is CONSTANT and operand.shape == ():
         return operand
     if operand.op is move.op and operand.inputs[0].type == move.inputs[0].type:
@@ -248,8 +248,8 @@ def _looks_movable(node: Node) -> bool:
     return any(operand.op in MOVES for operand in node.inputs)
 
 
-def _same_move(match: Match) -> Node | None:
-    """f(move(a), move(b)) is move(f(a, b)): one move instead of several."""
+def _join_equal_layouts(match: Match) -> Node | None:
+    """Rewrite f(layout(a), layout(b)) to layout(f(a, b))."""
     node = match.root
     first = node.inputs[0]
     source = first.inputs[0]
@@ -276,10 +276,10 @@ def _looks_same(node: Node) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("move behind", _LIFTED, _lift, looks=_looks_movable),
-    Rule("one move for both operands", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _same_move,
+    Rule("move layout after operation", _LIFTED, _lift, looks=_looks_movable),
+    Rule("join equal layout operations", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _join_equal_layouts,
          looks=_looks_same, complex=True),
-    Rule("shifted softmax", (DIVIDE,), _shift_softmax,
+    Rule("subtract the maximum before softmax", (DIVIDE,), _shift_softmax,
          looks=lambda node: node.inputs[0].op is EXP),
     Rule("log-softmax", (LOG,), _log_softmax, looks=lambda node: node.inputs[0].op is DIVIDE),
     Rule("logsumexp", (LOG,), _logsumexp, looks=lambda node: node.inputs[0].op is SUM),
@@ -296,7 +296,7 @@ RULES: tuple[Rule, ...] = (
          if m.x.type == m.root.type else None),
     Rule("sigmoid", P.exp(x) / (1 + P.exp(x)), lambda m: SIGMOID(m.x)
          if m.x.type == m.root.type else None),
-    Rule("log before narrowing", (LOG,), _log_of_narrowed,
+    Rule("log before a cast to lower precision", (LOG,), _log_of_narrowed,
          looks=lambda node: node.inputs[0].op is CAST),
     Rule("1 - sigmoid", 1 - P.sigmoid(x), _opposite_sigmoid),
     Rule("log of 1 - tanh squared", P.log(1 - p), _logarithm_of_rest),
@@ -307,6 +307,6 @@ RULES: tuple[Rule, ...] = (
     Rule("expm1", P.exp(x) + -1, _expm1),
     Rule("x log(x) at 0", (MULTIPLY,), _finite_at_zero, looks=_looks_like_zero_guard),
     Rule("hypot", (SQRT,), _hypot, looks=lambda node: node.inputs[0].op is ADD),
-    Rule("scaled length", (SQRT,), _length, looks=lambda node: node.inputs[0].op is SUM),
+    Rule("scaled vector norm", (SQRT,), _length, looks=lambda node: node.inputs[0].op is SUM),
 )
 

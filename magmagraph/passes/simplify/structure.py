@@ -1,4 +1,4 @@
-"""What is known of matrices, from the operations that made them: triangles, symmetry, definiteness.
+"""Derive the structure of matrices (triangles, symmetry, definiteness) from their operations.
 
 Operations on matrices say it in their records (`Linalg.facts`); sums, products, masks and moves are
 looked through here. Nothing is assumed of values: ``B.T @ B`` is Hermitian, but positive definite
@@ -84,7 +84,7 @@ class _Look:
         self._seen: dict[Node, Facts] = {}
 
     def of(self, node: Node, depth: int) -> Facts:
-        """Return the facts of a node that lies so many operations below."""
+        """Return the facts of a node at a depth of so many operations."""
         if isinstance(node.type, tuple) or node.ndim < 2 or depth == DEEPEST:
             return Facts.NONE
         found = self._seen.get(node)
@@ -202,7 +202,7 @@ Band = tuple[float, float]
 
 
 def masked(node: Node) -> tuple[Node, Band] | None:
-    """Return what a node is inside of a band around the diagonal, where it is 0 outside; or None.
+    """Return the values of a node inside a band around the diagonal if it is 0 outside, or None.
 
     What it is may have fewer axes or extents of 1, as it broadcasts.
     """
@@ -256,7 +256,7 @@ def band_of(condition: Node) -> Band | None:
 
 
 def _position(node: Node) -> tuple[str, int] | None:
-    """Return of what positions a node consists, of rows or columns, and what is added to them."""
+    """Return whether a node holds row or column positions, and the offset added to them."""
     if node.op is CAST and node.dtype.kind == "i":
         return _position(node.inputs[0])
     if node.op is IOTA and node.ndim >= 2:

@@ -27,14 +27,14 @@ from ...ops.shape.joining import BROADCAST_TO
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
 from ..rewriting.scales import half_of_range, is_not_small
-from .products import has_telling_divisor
+from .products import has_matching_divisor
 
 MOST_FACTORS = 16
 MOST_LOOKED_AT = 200  # nodes of a factor
 
 
 def keeps_empty_sums(factor: Node, source: Node, axes: Sequence[int]) -> bool:
-    """Return whether a factor leaves a sum of nothing 0 also where it stands outside of it.
+    """Return whether an empty sum stays 0 when a factor moves out of it.
 
     Where there is nothing along a named dimension, the mean over it is NaN. Inside of a sum over
     that dimension nothing is multiplied by it.
@@ -75,7 +75,7 @@ def _factors_out_of_sum(match: Match) -> Node | None:
         and keeps_empty_sums(f, source, axes) and is_not_small(f, least, trained=True)
     ]
     inside = [f for f in factors if f not in outside]
-    if not outside or not inside or has_telling_divisor(source):
+    if not outside or not inside or has_matching_divisor(source):
         return None
     product = inside[0]
     for factor in inside[1:]:
@@ -112,7 +112,7 @@ def _is_same_along(node: Node, source: Node, axes: Sequence[int]) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "factors out of a sum", (SUM,), _factors_out_of_sum,
+        "move factors out of a sum", (SUM,), _factors_out_of_sum,
         looks=lambda node: node.inputs[0].op is MULTIPLY,
     ),
 )

@@ -1,4 +1,4 @@
-"""What the MPI library of this process says of devices: whether it takes addresses of their memory.
+"""Ask the MPI library of this process whether it accepts device addresses.
 
 Nothing here uses MPI or a device. What a library says is where the choice of a way begins; whether
 it is true `aware.tried` finds out.
@@ -22,7 +22,7 @@ _CUDA = 0  # MPICH's number of NVIDIA's devices, MPIX_GPU_SUPPORT_CUDA
 
 
 class Claim(NamedTuple):
-    """What a library says.
+    """The answer of a library.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ def loaded() -> Any:
 
 
 def claim(library: Any, variables: Mapping[str, str] = os.environ) -> Claim:
-    """Return what a library says. MPI has been initialized: earlier some end the process.
+    """Return the answer of a library, after MPI is initialized: earlier some end the process.
 
     Parameters
     ----------

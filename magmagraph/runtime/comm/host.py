@@ -1,4 +1,4 @@
-"""What ranks of one host know of each other without MPI: who has come, who has ended, who waits.
+"""Share the state of ranks on one host without MPI: started, ended, or waiting.
 
 A rank that starts MPI waits inside of it for all others, and nothing of Python runs meanwhile. So
 ranks meet here first, in a small file that the processes of one launcher share: one that has ended

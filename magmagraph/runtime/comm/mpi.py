@@ -27,8 +27,8 @@ from ...ir.cores import widest_affinity
 from ...ir.launchers import check_size
 from ..watch import install, waiting
 from .host import Host
+from .pending_sends import SENT
 from .reducing import narrow, reduced
-from .sent import SENT
 from .turnstile import BYTES, Turnstile
 from .windows import PIECE as SHARED_PIECE
 from .windows import REDUNDANT, SharedMemory
@@ -124,7 +124,7 @@ class MPIRank(Communicator):
         return _contiguous(array)
 
     def _ready(self) -> None:
-        """Return when operands are what they are to be: those of the host always are."""
+        """Wait until operands are ready: those on the host always are."""
 
     def _done(self, request: Any) -> None:
         while not request.Test():
@@ -309,7 +309,7 @@ class MPIRank(Communicator):
         return [given for _, given in told]
 
     def agree(self, failure: Any, what: str) -> list[Any] | None:
-        """Return what has failed on each rank, or None where nothing has."""
+        """Return the failure of each rank, or None where none failed."""
         failed = failure is not None
         if self._turnstile is not None:
             failed = self._turnstile.meet(failed, _Waiting(what, None, self.size))

@@ -86,7 +86,7 @@ class NcclRank(Communicator):
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Let NCCL do what is called inside in one launch."""
+        """Group the NCCL calls inside into one launch."""
         self._nccl.groupStart()
         try:
             yield
@@ -114,7 +114,7 @@ class NcclRank(Communicator):
         return target
 
     def allreduce_many(self, arrays: Sequence[Any], op: str, outs: Sequence[Any]) -> None:
-        """Reduce several arrays of one dtype in one launch, each where it lies."""
+        """Reduce several arrays of one dtype in one launch, each in place."""
         with self._together():
             for array, out in zip(arrays, outs, strict=True):
                 self.allreduce(array, op, out)

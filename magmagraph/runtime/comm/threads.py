@@ -38,7 +38,7 @@ class _Board:
 
 
 class _World:
-    """What the threads of a job share."""
+    """The state that the threads of a job share."""
 
     def __init__(self, size: int, limit: float) -> None:
         self.size = size

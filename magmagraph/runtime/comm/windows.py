@@ -79,7 +79,7 @@ class SharedMemory:
             self._free = True
 
     def _take_turn(self, dtype: np.dtype, stay: bool = False) -> list[np.ndarray]:
-        """Return the ranks' buffers that nobody reads any more; the last ones if these `stay`."""
+        """Return the ranks' buffers that are no longer read; the last ones if these `stay`."""
         views = self._views.get(dtype)
         if views is None:
             first, second = zip(*self._buffers, strict=True)

@@ -1,4 +1,4 @@
-"""A thread that does collectives beside the steps that do not read them, in the order given."""
+"""A thread that runs collectives in order, while steps that do not read them run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Started", "Worker"]
 
 
 class Started(Pending):
-    """Something that a worker does beside its caller.
+    """A task that a worker runs while its caller continues.
 
     Attributes
     ----------
@@ -40,14 +40,14 @@ class Started(Pending):
         self._done.set()
 
     def wait(self) -> None:
-        """Return when it is done; raise what it raised."""
+        """Wait until it is done; raise its error, if any."""
         self._done.wait()
         if self._error is not None:
             raise self._error
 
 
 class Worker:
-    """A thread that does what it is given, one after the other."""
+    """A thread that runs its tasks one after the other."""
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[Started | None] = queue.SimpleQueue()

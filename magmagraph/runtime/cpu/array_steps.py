@@ -88,7 +88,7 @@ class ArraySteps:
         if step.role is Role.REGION:
             return self._tiled(step)
         if step.role is Role.PRODUCT:
-            from .products.straight import straight_product
+            from .products.direct_blas import straight_product
 
             product = straight_product(step, self.fixed, self.view)
             if product is not None:

@@ -16,7 +16,7 @@ from ...ir.fallback import NO_FAMILY, Fallbacks, Refused
 from ...ir.plan import Plan, Role
 from . import fused
 from .bound import NumpyBound
-from .cells import Prepared
+from .kernel_args import Prepared
 from .threads import apply as apply_threads
 
 SECONDS_A_NODE = 0.0015  # what writing and compiling its C takes, about; for the compile budget

@@ -19,12 +19,12 @@ from ...ir.graph import Node
 from ...ir.interpret import PRODUCTS, bind_attributes
 from ...ir.plan import Place, Plan, Role, Step
 from ...ir.ranks import current
-from ..together import run_before, says
+from ..rank_agreement import run_before, says
 from .array_steps import ArraySteps
-from .aside import Landing, called, commit_at_once, with_updates_aside
-from .cells import Prepared, StepCells
+from .kernel_args import Prepared, StepArgs
 from .products.blas import find_blas
 from .results import ResultPool
+from .staged_updates import Landing, called, commit_at_once, with_updates_aside
 from .support import Program, address_of, aligned_empty, support
 from .threads import get_threads
 
@@ -134,7 +134,7 @@ class NumpyBound:
     def _segments(self, plan: Plan) -> tuple[list[Any], list[Any]]:
         """Return the segments before and after the commit point."""
         parts: tuple[list[Any], list[Any]] = ([], [])
-        made = StepCells(plan, self.prepared, self._address, self._keep)
+        made = StepArgs(plan, self.prepared, self._address, self._keep)
         self.ways = made.ways
         for part, numbers in (
             (parts[0], range(plan.commit)),

@@ -1,4 +1,4 @@
-"""The system's C compiler, run with a cache behind it.
+"""Run the system's C compiler, with a cache of its results.
 
 The libraries that it makes live in the disk cache under a hash of all that they were made from:
 the source, the flags, the compiler and the processor. So a warm start runs no process at all.
@@ -167,7 +167,7 @@ def start_libraries(
 
 
 class _Started:
-    """A run of the compiler that nobody waits for yet; a thread keeps what it makes.
+    """A run of the compiler in progress; a thread stores its result.
 
     Other processes wait for the library, whatever this one does meanwhile.
     """
@@ -208,7 +208,7 @@ class _Started:
             self.lock.release()
 
     def end(self) -> None:
-        """End it, if it still runs, and leave nothing behind."""
+        """End it, if it still runs, and remove its files."""
         kill_run(self.process)
         self.keeper.join()
 
@@ -221,7 +221,7 @@ def _lock_of(run: str) -> Lock:
 
 
 def _run_key(compiler: Compiler, flag: str, source: str) -> str:
-    """Return what tells runs apart: one may begin before the compiler has said what it is."""
+    """Return the key of a run, which may start before the compiler's version is known."""
     return library_key(Compiler(compiler.command, "", compiler.flags), flag, source)
 
 

@@ -1,4 +1,4 @@
-"""Which C compiler there is: asked once, and kept. What it is told, `toolchain` says."""
+"""Find the C compiler once, and cache the result. `toolchain` has its flags."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def unavailable(wrong: str) -> CompilerUnavailable:
-    """Return the error that says what is wrong with the compiler, or that there is none."""
+    """Return the error for a compiler that fails, or that is missing."""
     return CompilerUnavailable(
         message(
             wrong,
@@ -129,7 +129,7 @@ _asked: dict[tuple[tuple[str, ...], tuple[str, ...]], subprocess.Popen[str]] = {
 
 
 def _ask(command: tuple[str, ...], flags: tuple[str, ...]) -> subprocess.Popen[str]:
-    """Let the compiler say what it is, and whether it takes the flags."""
+    """Ask the compiler for its version, and whether it accepts the flags."""
     try:
         return subprocess.Popen(
             question(command, flags),
@@ -158,7 +158,7 @@ def _answer(
 
 
 def abandon() -> None:
-    """End the questions that nobody has taken the answer of."""
+    """End compiler queries whose answers were not read."""
     while _asked:
         end_run(_asked.popitem()[1])
 

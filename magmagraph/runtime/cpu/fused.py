@@ -124,7 +124,7 @@ class Kernels:
     def bind(
         self, bodies: Bodies, sizes: Mapping[str, int], threads: int
     ) -> tuple[int, list[int]]:
-        """Return a step's function, and its arguments behind operands, results and workspace.
+        """Return a step's function, and its arguments after operands, results and workspace.
 
         Parameters
         ----------

@@ -64,7 +64,7 @@ def found() -> Installed | None:
 
 
 def compiler(probe: str) -> dict[str, Any] | None:
-    """Return what the compiler of a key was found to be at installation, or None."""
+    """Return the compiler's properties that were found at installation, or None."""
     there = found()
     return there.compiler if there is not None and there.probe == probe else None
 
@@ -105,7 +105,7 @@ def _found() -> Installed | None:
 
 
 def _folders() -> Iterator[Path]:
-    """Yield where the folder may be: beside the package, and where Python looks for modules."""
+    """Yield possible places of the folder: next to the package, and on Python's path."""
     yield Path(__file__).parents[3] / FOLDER
     for place in sys.path:
         if os.path.isabs(place):

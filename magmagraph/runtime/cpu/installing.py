@@ -86,7 +86,7 @@ def build(folder: Path, seconds: float) -> int:
 
 
 def _asked(command: tuple[str, ...], end: float) -> Compiler:
-    """Return what a compiler says that it is."""
+    """Return the version text of a compiler."""
     for extra in machine_flags():
         flags = BASE_FLAGS + extra
         try:

@@ -34,7 +34,7 @@ class _Cell(ctypes.Structure):
 
 
 class _Carry(ctypes.Structure):
-    """What an iteration hands to the next: where it starts, ends and lies in between."""
+    """A carry of a loop: its addresses before, during and after the iterations."""
 
     _fields_ = (
         ("start", ctypes.c_int64),
@@ -51,7 +51,7 @@ class _Rows(ctypes.Structure):
 
 
 class _Nest(ctypes.Structure):
-    """A body's program, and what is set before each of its runs."""
+    """A body's program, and the arguments that are set before each run."""
 
     _fields_ = (
         ("steps", ctypes.c_void_p),

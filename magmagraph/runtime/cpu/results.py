@@ -29,7 +29,7 @@ class ResultPool:
         self._alone = 0
 
     def take(self) -> tuple[np.ndarray, int]:
-        """Return an array that nobody holds, and its address."""
+        """Return an array that is not in use, and its address."""
         for entry in self._entries:
             if (
                 sys.getrefcount(entry[0]) == self._alone

@@ -177,7 +177,7 @@ class Fixed(NamedTuple):
 
 
 def fixed_sources() -> Iterator[Fixed]:
-    """Yield what is built ahead: what programs in float32 want, and products in float64."""
+    """Yield the sources to build in advance: for float32 programs, and float64 products."""
     yield Fixed("support", support_source(), SUPPORT_LEVEL)
     for real, digits in (("float", "float32"), ("double", "float64")):
         products = (("blas", blas_source, BLAS_LEVEL), ("tiles", tiled_source, PRODUCT_LEVEL))

@@ -194,7 +194,7 @@ def load_kernels_together(
 def start_support(
     sources: Sequence[str] = (), optimization: Sequence[str | None] = ()
 ) -> None:
-    """Let the compiler begin with the support library, and kernels beside it; returns at once.
+    """Start to compile the support library and kernels in the background.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class _Step(ctypes.Structure):
 
 
 class _Pointer(ctypes.c_void_p):
-    """An address that holds on to what it points at."""
+    """An address that keeps its object alive."""
 
     held: Any
 

@@ -3,7 +3,7 @@
 A tile is a range of rows (of the outer loops) with everything that the region computes of them.
 Arrays are seen along the region's loops, whatever their own axes are: an operand is a strided view
 with one axis per loop, of extent 1 where it does not vary. What a tile takes is a list of NumPy's
-calls with their memory (`Script`), made when the region is bound; a run goes through it.
+calls with their memory (`UfuncTape`), made when the region is bound; a run goes through it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ...dtypes import is_float
 from ...ir import dims
 from ...ir.graph import Graph, Node
 from ...ir.interpret import bind_attributes
-from .placing import Program
-from .scripts import Script, Unwritten
+from .tape_memory import Program
+from .ufunc_tape import NotRecordable, UfuncTape
 
 __all__ = ["Tiles", "run"]
 
@@ -71,7 +71,7 @@ def run(
 
 @dataclass(eq=False)
 class Source:
-    """What lies along the loops: an operand, a result, positions, what is left of rows.
+    """An array along the loops: an operand, a result, positions, or a row reduction.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Source:
 
     @property
     def nested(self) -> bool:
-        """Whether the last axis lies closest in memory."""
+        """Whether the last axis is contiguous in memory."""
         if len(self.strides) != len(self.shape):
             return False  # not known
         steps = [s for n, s in zip(self.shape, self.strides, strict=True) if n > 1]
@@ -254,7 +254,7 @@ class Tiles:
         return Source(shape, dtype, strides, offset * size)
 
     def _find_constants(self) -> None:
-        """Compute what is the same in all runs: single elements, and positions."""
+        """Compute the values that are the same in all runs: single elements, and positions."""
         region, single = self.region, self._single
         for node, value in region.values.items():
             if node in self._sources or value.source is not node:
@@ -402,12 +402,12 @@ def _lengths(tile: Slices) -> tuple[int, ...]:
 
 
 class _Writing:
-    """Writes down what a tile of some shape takes."""
+    """Record the calls for a tile of one shape."""
 
     def __init__(self, tiles: Tiles, lengths: tuple[int, ...]) -> None:
         self.tiles = tiles
         self.lengths = lengths
-        self.script = Script()
+        self.script = UfuncTape()
         self.numbers: dict[Node, int] = {}
         self._registers: list[tuple[int, Source]] = []
         self._writes: list[tuple[int, int]] = []
@@ -453,15 +453,15 @@ class _Writing:
         evaluate = evaluated(node, tiles.sizes)
         try:
             if node.op.reduction is not None or 0 in shape:
-                raise Unwritten
+                raise NotRecordable
             attrs = bind_attributes(node.attrs, tiles.sizes)
             number = script.expression(node.op.evaluate, operands, attrs)
-        except Unwritten:
+        except NotRecordable:
             number = script.free(evaluate, tuple(operands), shape, node.dtype)
         self.numbers[node] = script.cast(number, node.dtype)
 
     def join(self, fold: Fold, left: Source | None) -> None:
-        """Write down a fold across rows, and what it adds to that of the rows before."""
+        """Record a reduction across rows, combined with that of the rows before."""
         script = self.script
         operand = self.numbers[self.tiles.region.values[fold.operand].source]
         number, function = self._fold(fold, operand)
@@ -498,7 +498,7 @@ class _Writing:
             try:
                 number = script.fold(op.evaluate, operand, fold.reduced)
                 return number, script.folds[number]
-            except Unwritten:
+            except NotRecordable:
                 pass
         others = [i for i in range(len(lengths)) if i not in fold.reduced]
         count = math.prod(lengths[i] for i in fold.reduced)

@@ -1,4 +1,4 @@
-"""What a C compiler is, and what it is told: the flags, its question, the line that runs it.
+"""Flags and command lines of C compilers.
 
 The flags keep IEEE arithmetic. ``-ffast-math`` is never used: it changes what infinities and NaN
 do, and a library linked with it switches subnormal numbers off for the whole process. ``-O2`` is
@@ -119,7 +119,7 @@ def find_command(chosen: str, search: str) -> tuple[str, ...]:
 
 
 def probe_key(command: Sequence[str]) -> str:
-    """Return the key of what a compiler was found to be: path, size and time of its file."""
+    """Return the cache key of a compiler: path, size and time of its file."""
     real = os.path.realpath(command[0])
     status = os.stat(real)
     stamp = (real, str(status.st_mtime_ns), str(status.st_size))
@@ -133,7 +133,7 @@ def machine_flags() -> list[tuple[str, ...]]:
 
 
 def question(command: Sequence[str], flags: Sequence[str]) -> list[str]:
-    """Return the command by which a compiler says what it is, and whether it takes flags."""
+    """Return the command that prints a compiler's version and checks its flags."""
     # The predefined macros come from the compiler proper, which refuses flags it knows not.
     return [*command, *flags, "-dM", "-E", "-x", "c", "-"]
 
@@ -166,7 +166,7 @@ def family_flags(clang: bool) -> tuple[str, ...]:
 
 
 def linked(compiler: Compiler, source: str) -> tuple[str, ...]:
-    """Return what a source is linked with.
+    """Return the libraries that a source is linked with.
 
     Start files and libraries of the compiler take the linker longer than all of a kernel. What is
     in the C library each process has, and a library is told of it when it is loaded; only who hears
@@ -226,7 +226,7 @@ def machine() -> tuple[str, ...]:
 
 
 def end_run(process: subprocess.Popen[Any]) -> None:
-    """End a compiler and what it runs, if it still does."""
+    """End a compiler and its child processes, if they still run."""
     kill_run(process)
     process.wait()
     for pipe in (process.stdout, process.stderr):
@@ -235,6 +235,6 @@ def end_run(process: subprocess.Popen[Any]) -> None:
 
 
 def kill_run(process: subprocess.Popen[Any]) -> None:
-    """Kill a compiler and what it runs; whoever waits for it does the rest."""
+    """Kill a compiler and its child processes; the waiting thread cleans up."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

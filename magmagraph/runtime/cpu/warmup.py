@@ -33,7 +33,7 @@ _begun: set[str] = set()
 
 
 def begin(graph: Graph) -> None:
-    """Start building what the plan of a graph needs, once in a process; returns at once."""
+    """Start to build the libraries that a plan needs, once in a process, in the background."""
     if config.compiler == "off":
         return
     wanted = _wanted(graph) - _begun

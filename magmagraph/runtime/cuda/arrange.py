@@ -1,4 +1,4 @@
-"""Plans in an order in which products can be launched together with what reads them.
+"""Reorder plans so that products can be launched together with their readers.
 
 A schedule that keeps little memory alive puts the gradient of a weight between the product that
 makes a layer's gradient and the region that reads it, and lets that region write where the other's
@@ -35,7 +35,7 @@ NEVER_FAIL = (Role.PRODUCT, Role.REGION)  # kernels that have nothing to refuse 
 
 @record(frozen=True)
 class Reader:
-    """The one region that reads a product's result, where a tile of that can stand for it.
+    """The only region that reads a product's result, which can work on its tiles.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ def reading(plan: Plan, steps: Sequence[Step], i: int) -> Reading | None:
 
 
 def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | None:
-    """Return what reads the result of a product and could be computed on its tiles."""
+    """Return the region that reads a product's result and can work on its tiles."""
     found = reading(plan, steps, i)
     values = (*steps[i].outputs, *steps[i].inputs[:2])
     if found is None or any(value.type.dtype != np.float32 for value in values):
@@ -127,7 +127,7 @@ def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | None:
 
 
 def arranged(plan: Plan) -> Plan:
-    """Return a specialized plan with readers of products behind these.
+    """Return a specialized plan with the readers of products directly after them.
 
     Where a reader would write over what the steps that it is moved past still read, its result
     and its workspace get memory of their own; the arena grows by that. Where it renews variables,
@@ -178,7 +178,7 @@ class _Arrangement:
         self.commit = plan.commit
 
     def result(self) -> Plan:
-        """Return the plan, the lives of its slots told anew."""
+        """Return the plan with the lifetimes of its slots recomputed."""
         plan = self.plan
         if all(a is b for a, b in zip(self.steps, plan.steps, strict=True)):
             return plan if self.commit == plan.commit else replace(plan, commit=self.commit)
@@ -197,7 +197,7 @@ class _Arrangement:
         )
 
     def move(self, i: int, j: int) -> bool:
-        """Put the reader ``j`` behind the product ``i``, where that changes no value.
+        """Move the reader ``j`` directly after the product ``i``, where that changes no value.
 
         Returns
         -------
@@ -277,7 +277,7 @@ def _named(values: Sequence[Value], old: int, new: int) -> tuple[Value, ...]:
 
 
 def _read_from(after: Sequence[Step], old: int, new: int) -> list[Step]:
-    """Return later steps which read a value from another slot, until the old one is renewed."""
+    """Return later steps which read a value from another slot, until the old one is updated."""
     result = list(after)
     for k, step in enumerate(after):
         if any(value.slot == old for value in step.inputs):

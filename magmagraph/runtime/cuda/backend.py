@@ -17,8 +17,8 @@ from ...ir.ranks import current
 from .bound import CudaBound, Prepared
 from .device import device_of
 from .kernels.fused import Modules, kernels_of, source_of
-from .launching.speaking import is_message, speaks
-from .launching.turns import is_counted
+from .launching.message_nodes import is_message, speaks
+from .launching.unrolled_loops import is_counted
 
 if TYPE_CHECKING:
     from .launching.carriers import Carriers

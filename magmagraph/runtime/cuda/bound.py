@@ -1,4 +1,4 @@
-"""A plan bound to sizes on a CUDA device: its segments, what goes in, what comes out."""
+"""A plan bound to sizes on a CUDA device: its segments, feeds and results."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ...ir.op import Effect, Kind, Op
 from ...ir.plan import Place, Plan, Step
 from ...ir.ranks import using
 from ...ops.spatial.pooling_records import RECORDS as POOLED
-from ..together import run_before, says
+from ..rank_agreement import run_before, says
 from .arrange import arranged
 from .device import Device
 from .kernels.fused import Modules
 from .launching.calls import TimedCall
+from .launching.launch_units import Unit
 from .launching.launches import StepLaunches
+from .launching.message_nodes import speaks
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
-from .launching.speaking import speaks
 from .launching.streams import Range
-from .launching.units import Unit
 from .memory import (
     DEVICE_TO_DEVICE,
     HOST_TO_DEVICE,
@@ -47,10 +47,10 @@ from .products.merge import Merge, merges
 if TYPE_CHECKING:
     from ...ir.graph import Node
     from ...ir.values.state import State
-    from ..comm.aware import AwareRank
+    from ..comm.cuda_aware_mpi import AwareRank
     from .kernels.pooling import Pair
+    from .launching.call_counters import Counted
     from .launching.carriers import Carriers
-    from .launching.counting import Counted
     from .launching.loops import Loop, Rows
     from .launching.messages import Lines
 
@@ -59,7 +59,7 @@ __all__ = ["CudaBound", "Prepared"]
 
 @dataclass
 class Prepared:
-    """What a plan has on a device for all sizes.
+    """The compiled parts of a plan on a device, for all sizes.
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ class CudaBound:
         units: list[Unit] | Refused | None,
         number: int,
     ) -> None:
-        """Put a step behind others: in the segment that they end with, where it has launches."""
+        """Append a step: to the last segment, where it has launches."""
         if units is None or isinstance(units, Refused):
             self._note(step, number, units)
             run = self._array_step(step, number)
@@ -219,7 +219,7 @@ class CudaBound:
             reason = step.refused or (NO_ELEMENTS if step.wanted else NO_FAMILY)
             refused = Refused(reason, expected=True)
         if node.op.effect is Effect.ORDERED:
-            taken, refused = ON_HOST, Refused("it shows values to Python", expected=True)
+            taken, refused = ON_HOST, Refused("it passes values to Python", expected=True)
         elif speaks(node) and self._aware(node) is not None:
             taken, refused = BY_MPI, Refused(refused.reason, expected=True)
         elif node.op in self.prepared.on_host:
@@ -227,7 +227,7 @@ class CudaBound:
         self.prepared.fallbacks.note(number, step, taken, refused)
 
     def _aware(self, node: Node) -> AwareRank | None:
-        """Return MPI's ranks with devices, where a node sends and they carry what it sends."""
+        """Return the CUDA-aware MPI communicator, where it carries a node's messages."""
         carriers = self.prepared.carriers
         return carriers.aware if carriers is not None and speaks(node) else None
 
@@ -320,14 +320,14 @@ class CudaBound:
         return list(out)
 
     def enter(self) -> None:
-        """Let what is queued next find its variables, when all that the caller queued is done."""
+        """Make the next launches wait for all work that the caller has queued."""
         self._before_event.record(self.device.cupy.cuda.get_current_stream())
         self.stream.wait_event(self._before_event)
         for state, copy in self.memory.states:
             upload(self.device, state, copy)
 
     def leave(self, steps: int) -> None:
-        """Count steps that were queued, and let what the caller queues next wait for them."""
+        """Count queued steps, and make the caller's next work wait for them."""
         for state, copy in self._written:
             state.version += steps
             copy.version = state.version
@@ -352,7 +352,7 @@ class CudaBound:
         return part if isinstance(part, Segment) else None
 
     def feed_ranges(self) -> list[Range]:
-        """Return where the feeds lie."""
+        """Return the memory ranges of the feeds."""
         found = []
         for slot in self._feeds:
             start = self.memory.address[slot]
@@ -546,7 +546,7 @@ class CudaBound:
         counts.settle()
 
     def queue(self, stream: Any) -> None:
-        """Put all kernels on a stream, one behind the other; it may be a stream that captures.
+        """Queue all kernels on a stream in order; the stream may be capturing.
 
         A graph made so has addresses of this plan's memory: what launches it has to keep the plan.
 

@@ -68,7 +68,7 @@ def compile_sources(sources: list[str], architecture: str) -> list[bytes]:
 
 
 def begin_sources(sources: list[str], architecture: str) -> Callable[[], list[bytes]]:
-    """Begin `compile_sources` beside what the caller does; what is returned waits for it."""
+    """Start `compile_sources` in the background; the returned function waits for it."""
     cache = default_cache()
     # What is kept is read here: a thread that reads files would wait for Python at each of them.
     known = {source: cache.get(_key(source, architecture)[0]) for source in dict.fromkeys(sources)}
@@ -121,7 +121,7 @@ def _load() -> None:
 
 
 def _key(source: str, architecture: str) -> tuple[str, tuple[str, ...]]:
-    """Return what a source's cubin is kept by, and the compiler's options."""
+    """Return the cache key of a source's cubin, and the compiler's options."""
     options = (*FLAGS, f"-arch=sm_{architecture}")
     return content_key("cubin", _version(), *options, source), options
 

@@ -164,7 +164,7 @@ class Device:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What is raised for errors of the device: by the runtime, and by launches of kernels."""
+        """Exception types for errors of the device: of the runtime, and of kernel launches."""
         cuda = self.cupy.cuda
         return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
 
@@ -178,7 +178,7 @@ class Device:
         return True
 
     def failed(self, error: Exception) -> DeviceError:
-        """Return what is raised where the driver reports an error while a plan runs."""
+        """Return the exception for an error of the driver while a plan runs."""
         return _failure(f"cuda:{self.number} ({self.name})", error)
 
 

@@ -13,7 +13,7 @@ from ...ir import dims
 from ...ir.interpret import bind_attributes
 from ...ir.plan import Place, Plan, Slot, Step, Value
 from ...ir.values.state import State
-from .launching.counting import Counts
+from .launching.call_counters import Counts
 from .launching.streams import Range, Touched
 
 __all__ = ["PlanMemory", "VariableCopy", "copy_of", "upload"]

@@ -61,7 +61,7 @@ class CudaArrays:
 
 
 class _Bytes:
-    """Unified memory as NumPy takes it; what is made of it keeps the memory alive."""
+    """Unified memory in NumPy's array interface; arrays on it keep the memory alive."""
 
     def __init__(self, array: Any) -> None:
         self._array = array

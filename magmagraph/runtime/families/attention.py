@@ -9,8 +9,8 @@ from ...ir.plan import KernelFamily, Step
 from ...ops.networks.attention import ROWS, ROWS_GRADIENT
 
 if TYPE_CHECKING:
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
     from ..cuda.library.cudnn import LibraryGraph
     from ..cuda.memory import PlanMemory
 

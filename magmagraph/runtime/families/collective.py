@@ -9,8 +9,8 @@ from ...ir.op import Kind
 from ...ir.plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -18,7 +18,7 @@ def _takes(node: Node) -> bool:
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
-    from ..cuda.launching.speaking import is_message
+    from ..cuda.launching.message_nodes import is_message
 
     if is_message(step.node):
         from ..cuda.launching.messages import message

@@ -10,9 +10,9 @@ from ...ops.convolution.primitives import RECORDS
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
     from ..cuda.library.cudnn import LibraryGraph
     from ..cuda.memory import PlanMemory
 
@@ -33,7 +33,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.convolution.convolution import convolution_step
 
     left, right = step.inputs

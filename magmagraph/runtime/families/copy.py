@@ -8,12 +8,12 @@ from ...codegen.steps import bytes_of
 from ...ir.plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.products import copy_step
 
     source, target = step.inputs[0], step.outputs[0]

@@ -8,16 +8,16 @@ from ...ir.plan import KernelFamily, Role, Step
 from ...ops.control.loop import LOOP
 
 if TYPE_CHECKING:
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
     if step.node.op is LOOP:  # the body's launches, where its length and its steps allow that
-        from ..cuda.launching.turns import turns
+        from ..cuda.launching.unrolled_loops import turns
 
         return turns(launches.memory, step)
-    from ..cuda.launching.moves import window
+    from ..cuda.launching.copies import window
 
     return launches.alone(step, window(launches.memory, step))
 

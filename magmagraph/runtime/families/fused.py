@@ -11,9 +11,9 @@ from ...ir.plan import KernelFamily, Role, Step
 from ...ops.control.fused import FUSED, FUSED_MANY
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -38,7 +38,7 @@ def _body_pairs(body: Graph, device: str) -> frozenset[tuple[int, int]]:
     return region.in_place if device == "cpu" else region.in_place_recomputed
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells | None:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs | None:
     if number not in cells.compiled or cells.kernels is None:
         return None
     function, tail = cells.kernels.bind(bodies_of(step), cells.sizes, cells.plan.threads)

@@ -14,9 +14,9 @@ from ...ops.products.lowered import GEMM
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -33,7 +33,7 @@ def dtype_refusal(node: Node) -> str | None:
         if not is_float(node.dtype):
             return f"kernels multiply floats, not {node.dtype.name}"
         if any(not x.shape and x.dtype.itemsize < 4 for x in node.inputs[2:]):
-            return "scales of 16 bits are not taken"
+            return "16-bit scale factors are not supported"
         return None
     if node.dtype in BLAS and node.inputs[0].dtype in BLAS and not node.attrs.get("compute"):
         return None
@@ -55,7 +55,7 @@ def accumulated(node: Node, device: str) -> frozenset[tuple[int, int]]:
     return frozenset(((len(node.inputs) - 2, 0),))  # of (A[, B][, alpha], C, beta)
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.choice import TILES, Sizes
     from ..cpu.products.mixed import mixed_gemm_step
     from ..cpu.products.products import batched_gemm_step, gemm_step

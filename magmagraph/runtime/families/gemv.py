@@ -11,9 +11,9 @@ from ...ops.products.lowered import GEMV_SUM
 from .gemm import accumulated, dtype_refusal
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -24,7 +24,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return dtype_refusal(node)
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.products import gemv_step
 
     x = step.inputs[0]

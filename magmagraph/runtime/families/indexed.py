@@ -16,9 +16,9 @@ from .dtypes import POSITIONS
 from .scatter import rows_refusal
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -29,7 +29,7 @@ def _refusal(node: Node, device: str) -> str | None:
     if node.op is UPDATE and node.attrs["how"] != "add":
         return f"kernels add at positions; {node.attrs['how']!r} is an array expression"
     if node.op is not TAKE and is_bool(node.dtype):
-        return "kernels add up numbers, not bools"
+        return "kernels add numbers, not bools"
     if device != "cpu":
         return None
     if node.op is UPDATE:
@@ -41,7 +41,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.products import scatter_add_step, take_step
 
     values, positions = step.inputs
@@ -53,7 +53,7 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
     count = math.prod(shape_of(positions.type))
     if count and not rows:
         # Its array expression says what is wrong.
-        raise Refused("there are positions, and no elements to read", expected=True)
+        raise Refused("there are indices, but no elements to read", expected=True)
     sizes = (parts, rows, count)
     how = {
         "wrap": step.node.attrs["mode"] == "wrap",

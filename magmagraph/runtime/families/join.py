@@ -11,9 +11,9 @@ from ...ops.shape.joining import CONCATENATE
 from ...ops.shape.slicing import PLACE
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -32,7 +32,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.support import support
 
     out = step.outputs[0]
@@ -46,7 +46,7 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
-    from ..cuda.launching.moves import joined
+    from ..cuda.launching.copies import joined
 
     return launches.alone(step, joined(launches.memory, step))
 

@@ -19,7 +19,7 @@ from ...ops.linalg.triangular import TRIANGULAR_SOLVE
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
 
 _INT32 = np.dtype(np.int32)
 
@@ -69,7 +69,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.linalg.linalg import matrices_step, permutation_step
 
     op, attrs = step.node.op, step.node.attrs

@@ -10,20 +10,20 @@ from ...ops.control.branch import BRANCH
 from ...ops.control.loop import LOOP
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
 
 
 def _refusal(node: Node, device: str) -> str | None:
     return None if device == "cpu" else f"a GPU runs no {node.op.name} as one kernel"
 
 
-def _loop(cells: StepCells, step: Step, number: int) -> Cells:
+def _loop(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.nested import loop_step
 
     return cells.nested(step, loop_step(step, cells.sizes, cells.keep))
 
 
-def _branch(cells: StepCells, step: Step, number: int) -> Cells:
+def _branch(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.nested import branch_step
 
     return cells.nested(step, branch_step(step, cells.sizes, cells.keep))

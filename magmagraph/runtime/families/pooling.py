@@ -11,9 +11,9 @@ from ...ops.spatial.pooling_records import RECORDS
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -26,7 +26,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.convolution.pooling import pooling_step
 
     out = step.outputs[0]

@@ -13,9 +13,9 @@ from ...ops.products.lowered import SCATTER_ROWS
 from .dtypes import BLAS, POSITIONS
 
 if TYPE_CHECKING:
-    from ..cpu.cells import Cells, StepCells
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
-    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:
@@ -39,7 +39,7 @@ def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
     return frozenset(((len(node.inputs) - 1, 0),))
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.products import scatter_step
 
     values, positions, *scale, base = step.inputs

@@ -150,7 +150,7 @@ class Blas:
         return _address(get), _address(put)
 
     def text(self, name: str) -> str | None:
-        """Return what the library's ``get_config`` or ``get_corename`` says, or None."""
+        """Return the text of the library's ``get_config`` or ``get_corename``, or None."""
         function = self._function("get_" + name)
         if function is None:
             return None
@@ -187,7 +187,7 @@ def _bundled() -> Iterator[Path]:
 
 
 def _loaded() -> Iterator[tuple[str, str]]:
-    """Yield (what it is, what to open): NumPy's own BLAS first, then what NumPy links to."""
+    """Yield (description, path): NumPy's own BLAS first, then the libraries NumPy links to."""
     for path in _bundled():
         yield str(path), str(path)
     from numpy.linalg import _umath_linalg

@@ -34,7 +34,7 @@ MEASURED = "measured"
 
 @record(frozen=True)
 class Sizes:
-    """What a choice depends on: a batch of products, and how their operands lie."""
+    """The key of a choice: a batch of products, and the layouts of their operands."""
 
     dtype: np.dtype[Any]
     m: int
@@ -158,7 +158,7 @@ def _library() -> str:
 
 
 def _known(sizes: Sizes) -> str | None:
-    """Return what a trial of this class of sizes found."""
+    """Return the result of a trial of this class of sizes."""
     known = default_choices().get(_key(sizes))
     return str(known) if known in (TILES, BLAS) else None
 
@@ -173,7 +173,7 @@ def _kept_trial(sizes: Sizes) -> str:
 
 
 def _trial(sizes: Sizes) -> str:
-    """Return the faster way: both in turn, and the median of what one takes over the other.
+    """Return the faster way, by the median ratio of times measured in turns.
 
     In turn, since a core that other programs use too is slower for moments.
     """

@@ -1,4 +1,4 @@
-"""The library that SciPy brings for its LAPACK, beside NumPy's: kept to one thread in small work.
+"""The BLAS of SciPy's LAPACK: use one thread for small matrices.
 
 Each of two copies of OpenBLAS has threads of its own, and those of the one stay on the processor
 for a while after they have worked. A small call into the other that is shared out over threads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ....codegen.cuda.kernels import ALONE_NAME, RegionKernels
-from ....codegen.cuda.shares import WIDE, Launch, Shares
+from ....codegen.cuda.launch_config import WIDE, Launch, LaunchConfig
 from ....ir.records import record
 from ..launching.streams import Range
 
@@ -60,6 +60,6 @@ class Body:
             return None
         name = bound[0][1].kernel.removesuffix(ALONE_NAME)
         in_turn = name.partition("_")[2].startswith("v")  # its blocks are numbered by x alone
-        if not in_turn or Shares(kernels, sizes, self.lines).elements > WIDE:
+        if not in_turn or LaunchConfig(kernels, sizes, self.lines).elements > WIDE:
             return None
         return name

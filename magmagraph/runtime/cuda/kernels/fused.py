@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ....codegen.cuda.kernels import ALONE_NAME, RegionKernels
+from ....codegen.cuda.launch_config import ALONE, WIDE, Launch, LaunchConfig, launches_of, lines_for
 from ....codegen.cuda.prelude import MAX_ARGUMENTS, complete
-from ....codegen.cuda.shares import ALONE, WIDE, Launch, Shares, launches_of, lines_for
 from ....codegen.region.analysis import Refusal, analyze_for_gpu
 from ....errors import PlanError, message
 from ....ir.fallback import Refused
@@ -23,7 +23,7 @@ Place = tuple[str, bool]  # a kernel's name, and whether positions are 64-bit nu
 _CHARACTERS = 8_000  # of kernels that are compiled together: many small texts keep all cores busy
 
 
-class Wanted(NamedTuple):
+class KernelRequest(NamedTuple):
     """One kernel of a region.
 
     Attributes
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """What it is looked up by."""
+        """The key in the table of modules."""
         return f"{self.kernels.key}_{self.suffix}", self.wide
 
     @property
@@ -136,7 +136,7 @@ class Modules:
 
     def build(self, kernels: Sequence[RegionKernels], wide: bool = False) -> None:
         """Compile and load every kernel of some regions."""
-        self._build([Wanted(k, suffix, wide) for k in kernels for suffix in k.suffixes])
+        self._build([KernelRequest(k, suffix, wide) for k in kernels for suffix in k.suffixes])
 
     def begin_launched(
         self,
@@ -175,11 +175,13 @@ class Modules:
                 for tail in (True, False)[: 1 + bool(k.cross)]:  # sums may be ended apart
                     launches, wide = launches_of(k, sizes, here, 0, tail, count)
                     main = 0 if often[k.key] > 0 else 1
-                    wanted += [Wanted(k, _suffix(one.kernel), wide) for one in launches[main:]]
+                    wanted += [
+                        KernelRequest(k, _suffix(one.kernel), wide) for one in launches[main:]
+                    ]
             except Refused:
                 continue  # the step's own launches say so
             if k.key in ended:
-                wanted += [Wanted(k, suffix, wide) for suffix in k.ends]
+                wanted += [KernelRequest(k, suffix, wide) for suffix in k.ends]
             if often[k.key] > 1 and not wide:
                 many |= self._likely_many(k, launches, often[k.key])
         groups, sources = self._groups(wanted)
@@ -217,10 +219,12 @@ class Modules:
         self._modules += [module, function]
         self._functions[place] = function.ptr
 
-    def _groups(self, wanted: Sequence[Wanted]) -> tuple[list[list[Wanted]], list[str]]:
-        """Return what is not loaded yet in groups of similar length, and the source of each."""
+    def _groups(
+        self, wanted: Sequence[KernelRequest]
+    ) -> tuple[list[list[KernelRequest]], list[str]]:
+        """Return the kernels not loaded yet in groups of similar length, and their sources."""
         new = {w.name: w for w in wanted if w.place not in self._functions}
-        groups: list[list[Wanted]] = []
+        groups: list[list[KernelRequest]] = []
         size = _CHARACTERS
         for one in sorted(new.values(), key=lambda w: (w.wide, -len(w.text))):
             if size + len(one.text) > _CHARACTERS or groups[-1][0].wide != one.wide:
@@ -231,11 +235,11 @@ class Modules:
         sources = [_source([w.text for w in g], [w.kernels for w in g], g[0].wide) for g in groups]
         return groups, sources
 
-    def _build(self, wanted: Sequence[Wanted]) -> None:
+    def _build(self, wanted: Sequence[KernelRequest]) -> None:
         groups, sources = self._groups(wanted)
         self._load(groups, compile_sources(sources, self.device.architecture))
 
-    def _load(self, groups: Sequence[Sequence[Wanted]], cubins: Sequence[bytes]) -> None:
+    def _load(self, groups: Sequence[Sequence[KernelRequest]], cubins: Sequence[bytes]) -> None:
         for group, cubin in zip(groups, cubins, strict=True):
             module = self.device.cupy.cuda.function.Module()
             module.load(cubin)
@@ -246,7 +250,7 @@ class Modules:
                 self._functions[one.place] = function.ptr
 
     def _function(self, kernels: RegionKernels, suffix: str, wide: bool) -> int:
-        one = Wanted(kernels, suffix, wide)
+        one = KernelRequest(kernels, suffix, wide)
         if one.place not in self._functions:
             self._build([one])
         return self._functions[one.place]
@@ -287,7 +291,7 @@ class Modules:
             self._load_many(place, cubin)
         return self._functions[place]
 
-    def ends(self, kernels: RegionKernels, shares: Shares) -> list[tuple[int, Launch]]:
+    def ends(self, kernels: RegionKernels, shares: LaunchConfig) -> list[tuple[int, Launch]]:
         """Return the launches that end the sums of a region whose main part ran elsewhere."""
         if not kernels.cross:
             return []

@@ -61,7 +61,7 @@ def layout_of(shape: tuple[int, ...], axis: int, taken: int) -> Layout:
 
 
 def widest(inside: int, itemsize: int) -> int:
-    """Return how many neighbours fill what a thread moves, so that rows are moved whole.
+    """Return how many adjacent elements a thread copies, so that rows are copied whole.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together:
     itemsize = x.type.dtype.itemsize
     total = layout.before * count * layout.inside
     if count and not layout.extent:
-        raise Refused("there are positions, and no elements to read", expected=True)
+        raise Refused("there are indices, but no elements to read", expected=True)
     if not total:
         return Together(())
     width = widest(layout.inside, itemsize)

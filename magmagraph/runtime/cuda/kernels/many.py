@@ -1,4 +1,4 @@
-"""One launch for many elementwise bodies of one structure: optimizers renew all weights at once.
+"""One launch for many elementwise bodies of one structure, such as optimizer updates.
 
 The arguments of all bodies are one table. Each body has as many blocks as it would have by itself,
 one body's behind the other's; a block finds its body by the number of the first block of each.
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ....codegen.cuda.kernels import RegionKernels
+from ....codegen.cuda.launch_config import ALONE, Launch
 from ....codegen.cuda.prelude import MAX_ARGUMENTS
-from ....codegen.cuda.shares import ALONE, Launch
 from ..launching.calls import KernelCall
 from ..launching.streams import Touched, dependencies
 
@@ -69,7 +69,7 @@ def table_size(count: int, words: int) -> int:
 def groups_of(
     touched: Sequence[Touched], keys: Sequence[Any], words: Sequence[int]
 ) -> list[list[int]]:
-    """Return which bodies are launched together, each group where its first one stands.
+    """Return which bodies are launched together, each group at its first body's position.
 
     Parameters
     ----------

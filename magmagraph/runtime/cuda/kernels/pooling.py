@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ....codegen.cuda.launch_config import ALONE
 from ....codegen.cuda.pooling_code import WORDS, Pooling, axes_of, kernel_for, source
 from ....codegen.cuda.prelude import complete
-from ....codegen.cuda.shares import ALONE
 from ....codegen.steps import shape_of
 from ....ir import dims
 from ....ir.plan import Step
@@ -36,7 +36,7 @@ _loaded: dict[tuple[int, str], Any] = {}  # modules live as long as the process
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two steps that pool the same array, computed where the first one stands.
+    """Two steps that pool the same array, computed at the first one's position.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def _alike(step: Step, other: Step) -> bool:
 
 
 def _in_between(memory: PlanMemory, steps: Sequence[Step], moved: Step) -> bool:
-    """Return whether a step cannot be moved before others: it writes what they read or write."""
+    """Return whether a step cannot move before others: it writes memory that they use."""
     read, written = memory.ranges(moved.inputs), memory.ranges(moved.outputs)
     return any(
         _meet(written, (*memory.touched(step).read, *memory.touched(step).written))

@@ -37,7 +37,7 @@ _C_SIZES = {"double": 8, "float": 4}
 
 
 class _Operands(NamedTuple):
-    """What is added where: `base` and `factor` only where there are any."""
+    """The operands of a scatter: `base` and `factor` are optional."""
 
     values: Value
     positions: Value
@@ -86,7 +86,7 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     operands = _operands(step)
     values, positions, base, factor, layout = operands
     if layout.taken and not layout.extent:
-        raise Refused("there are positions, and no elements to add to", expected=True)
+        raise Refused("there are indices, but no elements to add to", expected=True)
     if max(layout.extent, layout.taken) >= MOST:
         raise Refused(f"an axis, or the positions, are as long as {MOST}, or longer")
     dtype = step.outputs[0].type.dtype
@@ -132,7 +132,7 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
 
 
 def _begun(memory: PlanMemory, step: Step, base: Value | None) -> LibraryCall | None:
-    """Return what fills the result with zeros, or with what is added to, if that lies elsewhere."""
+    """Return the launch that fills the result with zeros, or with the base, if any."""
     runtime = memory.device.cupy.cuda.runtime
     made = step.outputs[0]
     count, place = int(made.type.bytes), memory.at(made)

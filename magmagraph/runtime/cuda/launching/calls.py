@@ -189,7 +189,7 @@ class LibraryCall:
         self.run, self.addresses = run, tuple(addresses)
 
     def __call__(self, stream: Any) -> None:
-        """Launch what the library launches."""
+        """Launch the library's kernels."""
         self.run(stream, *self.addresses)
 
     def moved(self, shift: Shift) -> LibraryCall:
@@ -198,7 +198,7 @@ class LibraryCall:
 
 
 class CollectiveCall(LibraryCall):
-    """A call of NCCL, beside what is computed.
+    """A call of NCCL, which overlaps with computation.
 
     Attributes
     ----------
@@ -219,7 +219,7 @@ class CollectiveCall(LibraryCall):
 
 
 class TimedCall(CollectiveCall):
-    """A call of NCCL that some calls of the function make, with what is launched at the others.
+    """A call of NCCL in some calls of the function, with the launches of the others.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ class TimedCall(CollectiveCall):
         self.flag, self.kept = flag, kept
 
     def at(self, flags: Sequence[bool]) -> LibraryCall:
-        """Return what a call with these flags launches."""
+        """Return the launches of a call with these flags."""
         return CollectiveCall(self.run, self.addresses) if flags[self.flag] else self.kept
 
     def moved(self, shift: Shift) -> TimedCall:

@@ -19,7 +19,7 @@ from ...comm.claims import Claim, claim, loaded
 from ...comm.nccl import NcclRank
 
 if TYPE_CHECKING:
-    from ...comm.aware import AwareRank
+    from ...comm.cuda_aware_mpi import AwareRank
 
 __all__ = ["VARIABLE", "Carriers", "carriers_of", "library"]
 
@@ -127,13 +127,13 @@ def _chosen(device: Any, host: Communicator) -> Carriers:
 
 
 def _says(host: Communicator) -> Claim:
-    """Return what MPI's library says of addresses of devices, if it is what the ranks speak by."""
+    """Return MPI's answer about device addresses, if MPI connects the ranks."""
     return claim(loaded()) if host.kind == "MPI" else Claim(False, f"the ranks are {host.kind}")
 
 
 def _trial() -> Callable[[Communicator, Any], tuple[AwareRank | None, str]]:
     """Return what tries that; it imports MPI."""
-    from ...comm.aware import tried
+    from ...comm.cuda_aware_mpi import tried
 
     return tried
 
@@ -158,12 +158,12 @@ def _against_mpi(claims: Sequence[Claim], wanted: str) -> str:
     """
     for rank, says in enumerate(claims):
         if says.takes is False or (says.takes is None and wanted != "mpi"):
-            return f"MPI takes no addresses of devices: {says.why}, on rank {rank}"
+            return f"MPI does not accept device addresses: {says.why}, on rank {rank}"
     return ""
 
 
 def library() -> Any:
-    """Return CuPy's binding of NCCL, or None where it is not there or not wanted."""
+    """Return CuPy's binding of NCCL, or None where it is missing or disabled."""
     return None if word(VARIABLE) in ("mpi", "host") else _binding()
 
 

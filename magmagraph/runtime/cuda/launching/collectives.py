@@ -21,13 +21,13 @@ from ....ops.collective.arrays import Axis, summed
 from ....ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
 from ....ops.collective.whole import ALLREDUCE_MANY
 from ..memory import PlanMemory
+from .call_counters import is_timed
 from .calls import CollectiveCall, LibraryCall, TimedCall
 from .carriers import VARIABLE, carriers_of
-from .counting import is_timed
 from .packing import copied, packs
 
 if TYPE_CHECKING:
-    from ...comm.aware import AwareRank
+    from ...comm.cuda_aware_mpi import AwareRank
 
 __all__ = ["CollectiveCall", "by_addresses", "collective", "unsent"]
 
@@ -47,7 +47,7 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall:
         raise Refused("NCCL has no such operation")
     carriers = carriers_of(memory.device, current())
     if carriers is None:
-        raise Refused("one rank sends nothing", expected=True)
+        raise Refused("a group of one rank sends nothing", expected=True)
     ranks = carriers.nccl
     if ranks is None:
         asked = word(VARIABLE) in ("mpi", "host")
@@ -58,10 +58,10 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall:
     operands = step.inputs[:-1] if timed else step.inputs
     for value in operands:
         if reduction is not None and not ranks.reduces(value.type.dtype, reduction):
-            raise Refused(f"NCCL takes no {reduction} of {value.type.dtype.name}")
+            raise Refused(f"NCCL does not support {reduction} of {value.type.dtype.name}")
     flag = memory.counts.flag(step) if timed else None
     if timed and flag is None:
-        raise Refused("it is sent at calls that are not known when the plan is bound")
+        raise Refused("it is sent in some calls only, which are unknown when the plan is bound")
     # Its ranks meet now, not while a stream is captured.
     for group in (node.attrs["group"], *(axes for axes, _ in node.attrs.get("axes", ()))):
         ranks.group(group)
@@ -108,7 +108,7 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall:
 
 
 def unsent(memory: PlanMemory, step: Step) -> LibraryCall:
-    """Return what is launched in place of a collective at a call that does not send.
+    """Return the launch that replaces a collective in a call that does not send.
 
     What ranks add up stays what each of them has; all else has no meaning then, and is zero.
     """

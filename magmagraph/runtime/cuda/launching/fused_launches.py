@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....codegen.cuda.shares import Launch, lines_for
+from ....codegen.cuda.launch_config import Launch, lines_for
 from ....codegen.steps import bodies_of
 from ....ir import dims
 from ....ir.fallback import Refused
@@ -16,9 +16,9 @@ from ..kernels.fused import Modules, kernels_of, refusal_of
 from ..kernels.many import call_of_many, groups_of
 from ..memory import PlanMemory
 from .calls import KernelCall
+from .launch_units import Unit, together
 from .segments import Launcher
 from .streams import Touched
-from .units import Unit, together
 
 __all__ = ["FusedLaunches", "kernel_call"]
 

@@ -15,14 +15,14 @@ from ....ir.plan import Place, Role, Step, Value
 from ..kernels.fused import Modules
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from ..products.merge import Merge, product_shape, read_first, stands_alone
-from ..products.merged import MergedProducts
+from ..products.merged_launches import MergedProducts
 from ..products.products import ProductShape, begin_load, call_of, cut_of, load, product_of
 from ..products.small_gemm import SmallProduct, plain_epilogue
 from .calls import LibraryCall
 from .fused_launches import FusedLaunches
+from .launch_units import Unit
 from .segments import Launcher
 from .streams import Touched
-from .units import Unit
 
 if TYPE_CHECKING:
     from ..kernels.pooling import Pair
@@ -156,7 +156,7 @@ class StepLaunches:
         fixed = [self._fixed(value) for value in (alpha, beta)]
         for value, number in zip((alpha, beta), fixed, strict=True):
             if value is not None and number is None and value.type.dtype.itemsize < 4:
-                raise Refused(f"cuBLASLt takes no factor of {value.type.dtype.name}")
+                raise Refused(f"cuBLASLt supports no scale factor of {value.type.dtype.name}")
         dynamic = any(
             value is not None and number is None
             for value, number in zip((alpha, beta), fixed, strict=True)

@@ -22,12 +22,12 @@ from ....codegen.steps import shape_of
 from ....ir.plan import Plan
 from ..compiler import compile_source
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
+from .call_counters import Flags
 from .calls import KernelCall
-from .counting import Flags
+from .launch_units import Unit
 from .segments import Segment, captured
 from .streams import Range, Touched
-from .turns import moved
-from .units import Unit
+from .unrolled_loops import moved
 
 __all__ = ["MOST_FEEDS", "Loop", "Rows", "at_once", "resident", "source"]
 
@@ -191,7 +191,7 @@ class RepeatedPlan(Protocol):
         ...
 
     def leave(self, steps: int) -> None:
-        """Count steps that were queued, and let what the caller queues next wait for them."""
+        """Count queued steps, and make the caller's next work wait for them."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""How long a bound plan takes on the device, without what a launch costs the host."""
+"""Measure the time of a bound plan on the device, without launch costs of the host."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import CollectiveCall, LibraryCall
 from .carriers import library
-from .speaking import bodies_within, holds, is_message, speaks
+from .message_nodes import bodies_within, holds, is_message, speaks
 from .streams import Touched
 
 __all__ = ["End", "Line", "Lines", "is_message", "lines_of", "message", "messages_of", "speaks"]
@@ -48,7 +48,7 @@ class End(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What a direction's messages go by.
+    """The connection for messages of one direction.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ def messages_of(plan: Plan, world: Communicator) -> tuple[list[End], bool]:
 
 
 def lines_of(plan: Plan, device: Any) -> Lines:
-    """Return what the messages of a plan go by; directions that are not there use the host.
+    """Return the connections of a plan's messages; other directions use the host.
 
     The two ranks of a pair call it together, when they make a function's plan.
     """
@@ -164,7 +164,7 @@ def message(
     end = end_of(step.node, current())
     found = lines.get((end.other, end.sends))
     if found is None:
-        raise Refused("NCCL has no line between the two ranks", expected=current().size == 1)
+        raise Refused("NCCL has no connection between the two ranks", expected=current().size == 1)
     line, lane = found
     operand = step.inputs[0]
     count = int(operand.type.bytes)

@@ -126,11 +126,11 @@ class Packed:
         return self._cupy.ndarray((self.count // self.dtype.itemsize,), self.dtype, pointer)
 
     def pack(self, stream: Any, addresses: Sequence[int]) -> None:
-        """Copy the arrays, which lie at the addresses of all of the message, into the room."""
+        """Copy the arrays of a message, given by addresses, into the buffer."""
         self._moved(self._pack, stream, addresses)
 
     def unpack(self, stream: Any, addresses: Sequence[int]) -> None:
-        """Copy what is in the room to the arrays' addresses."""
+        """Copy the buffer to the arrays' addresses."""
         self._moved(self._unpack, stream, addresses)
 
     def _moved(self, function: int, stream: Any, addresses: Sequence[int]) -> None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ....errors import MagmagraphError
 from ....ir.plan import Step
+from .call_counters import Counts, Flags
 from .calls import CollectiveCall, KernelCall, TimedCall, calls_of, cost_of
-from .counting import Counts, Flags
 from .streams import Touched, assign, dependencies, joins
 
 __all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed", "queued"]
@@ -68,7 +68,7 @@ class Segment:
         return tuple([given[i] for i in self._asked])
 
     def chosen(self, flags: Flags | None = None) -> Chosen:
-        """Return what a call launches; without flags, the call that is due."""
+        """Return the launches of a call; without flags, of the next call."""
         if not self.counts:
             return Chosen(self.launches, self.touched, self.numbers)
         given = self.counts.now if flags is None else flags
@@ -79,14 +79,14 @@ class Segment:
         return Chosen(launches, self.touched, self.numbers)
 
     def add(self, launch: Launcher, touched: Touched, number: int) -> None:
-        """Put kernels of a step of the plan behind what is there."""
+        """Append the kernels of a step of the plan."""
         self._asked = None
         self.launches.append(launch)
         self.touched.append(touched)
         self.numbers.append(number)
 
     def extend(self, other: Segment) -> None:
-        """Put all of another segment behind what is there."""
+        """Append all launches of another segment."""
         self._asked = None
         self.launches += other.launches
         self.touched += other.touched
@@ -138,7 +138,7 @@ class Segment:
 
 
 class Chosen(NamedTuple):
-    """What one sort of call launches, with the memory and the steps of that."""
+    """The launches of one kind of call, with their memory and steps."""
 
     launches: Sequence[Launcher]
     touched: Sequence[Touched]
@@ -151,7 +151,7 @@ def lane_of(launch: Any) -> int:
 
 
 def _meet(device: Any, first: Any, then: Any) -> None:
-    """Let what comes next on a stream wait for all that another one has."""
+    """Make a stream wait for all work of another one."""
     ended = device.cupy.cuda.Event(disable_timing=True)
     ended.record(first)
     then.wait_event(ended)
@@ -200,7 +200,7 @@ def captured(
     touched: Sequence[Touched],
     mark: Callable[[int, Any], None] | None = None,
 ) -> Any:
-    """Return launches as one graph; an error ends the capture and leaves nothing behind.
+    """Return launches as one captured graph; an error ends the capture cleanly.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def _launch(
     arranged: _Arrangement,
     mark: Callable[[int, Any], None] | None = None,
 ) -> None:
-    """Put every launch on its stream, behind what it waits for; the device's own ends last."""
+    """Queue every launch on its stream, after those that it waits for."""
     joined, chosen, streams = arranged
     event = device.cupy.cuda.Event
     begun = event(disable_timing=True)

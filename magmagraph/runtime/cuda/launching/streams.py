@@ -101,7 +101,7 @@ def dependencies(steps: Sequence[Touched]) -> list[set[int]]:
 def assign(
     waits: Sequence[set[int]], costs: Sequence[float] | None = None, streams: int = STREAMS
 ) -> list[int]:
-    """Return a stream for each step: behind one that it waits for, where that is a stream's last.
+    """Return a stream for each step: that of a step it waits for, if it is the last there.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Attention(NamedTuple):
-    """What the library's plans depend on.
+    """The key of the library's plans.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ WRONG = 1e-2  # of a result's norm: no rounding comes near it, a row that is lef
 
 
 class Geometry(NamedTuple):
-    """One convolution: what the library's plans depend on.
+    """One convolution, the key of the library's plans.
 
     Attributes
     ----------
@@ -161,12 +161,12 @@ def _least(device: Any, step: Step, geometry: Geometry) -> float:
 
 
 def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geometry:
-    """Return what the library is told, or raise `Refused` for a layout, or padding, it has not."""
+    """Return the library's arguments, or raise `Refused` for layouts or padding it lacks."""
     attrs = node.attrs
     last = attrs["channels_last"]
     if last and not puts_outs_first(attrs):
         # It takes strides of such weights, and reads them wrong.
-        raise Refused("cuDNN takes no weights in this layout")
+        raise Refused("cuDNN does not support weights in this layout")
     roles = _ROLES[direction_of(node)]
     of = dict(zip(roles, shapes, strict=True))
     count = len(attrs["strides"])
@@ -179,7 +179,7 @@ def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geom
         reach = attrs["dilation"][axis] * (k - 1) + 1
         left = (o - 1) * attrs["strides"][axis] + reach - n - low[axis]
         if low[axis] < 0 or left <= -attrs["strides"][axis]:
-            raise Refused("cuDNN takes no negative padding")
+            raise Refused("cuDNN does not support negative padding")
         high.append(max(0, left))
     dtype = node.inputs[0].dtype.name
     ones, zeros = (1,) * extra, (0,) * extra

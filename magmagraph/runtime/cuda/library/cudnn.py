@@ -96,7 +96,7 @@ def data_type(name: str) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def refusals() -> tuple[type[Exception], ...]:
-    """Return what the frontend raises for a graph, or a plan, that the library does not have."""
+    """Return the frontend's exceptions for a graph, or a plan, that the library lacks."""
     general = RuntimeError, ValueError
     if not available():
         return general
@@ -224,7 +224,7 @@ class LibraryGraph:
         return small or large[:wanted]
 
     def _try_others(self, count: int, built: Sequence[int], addresses: Sequence[int]) -> None:
-        """Take the first plan of another engine where that is faster than what is chosen."""
+        """Take the first plan of another engine where it is faster than the chosen one."""
         best, taken = self.chosen, self.microseconds
         known = {self._engine(index) for index in built}
         others: list[int] = []
@@ -399,4 +399,4 @@ def graph_of(
             raise Refused(f"cuDNN refuses it: {found}")
         if found.workspace <= limit:
             return found
-    raise Refused("cuDNN has no plan with as little workspace as there is")
+    raise Refused("cuDNN has no plan that fits in the workspace")

@@ -31,7 +31,7 @@ ChosenGraph = Callable[[PlanMemory, Step], LibraryGraph]
 
 
 def settle(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> None:
-    """Choose the library's plan for every step that it may run; what is chosen is kept."""
+    """Choose and cache the library's plan for every step that it may run."""
     needed = _needed(memory, steps)
     if needed > SCRATCH:
         try:

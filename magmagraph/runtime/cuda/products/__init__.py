@@ -1,1 +1,1 @@
-"""Matrix products: generated ones, cuBLASLt, and what is computed on their tiles."""
+"""Matrix products: generated kernels, cuBLASLt, and epilogues on their tiles."""

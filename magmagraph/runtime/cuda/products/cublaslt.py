@@ -48,7 +48,7 @@ def check_available() -> None:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a product is: sizes, dtypes, flags, strides between the matrices of a batch.
+    """The key of a product: sizes, dtypes, flags, strides between matrices of a batch.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Product:
         stream: int,
         bias: int = 0,
     ) -> None:
-        """Compute ``out = alpha * a @ b + beta * c``, given addresses; 0 for what is not there.
+        """Compute ``out = alpha * a @ b + beta * c``, given addresses; 0 for absent operands.
 
         With an epilogue `bias` is added to each row and the function applied. The descriptor is
         shared: calls of one product come one after the other.

@@ -66,7 +66,7 @@ class Configuration:
 
     @property
     def common(self) -> bool:
-        """Whether warps of one row or column of the tile share what they multiply."""
+        """Whether warps of one row or column of the tile share their operands."""
         return self.warps[2] == 1 and self.warps[0] * self.warps[1] > 1
 
     @property
@@ -85,7 +85,7 @@ class Configuration:
 
 @record(frozen=True)
 class Tile:
-    """A part of a second product's result, which a block computes behind the first.
+    """A part of a second product's result, which a block computes after the first.
 
     Attributes
     ----------

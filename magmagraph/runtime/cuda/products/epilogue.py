@@ -8,7 +8,7 @@ from ....codegen.c.scalar import load, storage_type, store
 from ....codegen.c.text import indent
 from ....codegen.cuda.cuda_code import CudaCode
 from ....codegen.cuda.kernels import RegionKernels
-from ....codegen.cuda.shares import Shares
+from ....codegen.cuda.launch_config import LaunchConfig
 from ....codegen.functions.scalar import computing_type
 from ....codegen.region.analysis import Fold, Output, Region
 from ....codegen.region.parts import indexed
@@ -20,7 +20,7 @@ __all__ = ["RegionEpilogue", "TileEpilogue", "product_read"]
 
 
 def product_read(region: Region, parameter: int) -> Node | None:
-    """Return what a region reads of a parameter, where a tile of a product can stand for it.
+    """Return a region's read of a parameter that a tile of a product can replace.
 
     It must read the whole parameter once, element by element, and run over its rows and columns.
     """
@@ -73,7 +73,7 @@ class TileEpilogue:
         self.code.places = kernels.code.places
 
     def _head(self, lines: Sequence[str], folds: Sequence[Fold]) -> list[str]:
-        """Return the lines before some others: operands, numbers, room for what is folded."""
+        """Return the first lines: operands, numbers, storage for reductions."""
         head = self.code.header("\n".join(lines), self.first)
         if folds:
             head.append(f"__shared__ double mg_buffer[{self.configuration.threads}];")
@@ -93,9 +93,9 @@ class TileEpilogue:
 
     def shares(
         self, sizes: Mapping[str, int], lines: int, m: int, multiprocessors: int
-    ) -> Shares:
+    ) -> LaunchConfig:
         """Return the numbers of the region, and the launches that end its sums."""
-        shares = Shares(self.kernels, sizes, lines, multiprocessors)
+        shares = LaunchConfig(self.kernels, sizes, lines, multiprocessors)
         for position in range(len(self.kernels.region.folds)):
             shares.used_lines[position] = self.lines(m)
         return shares
@@ -152,7 +152,7 @@ class RegionEpilogue(TileEpilogue):
         )
 
     def _index(self) -> list[str]:
-        """Return the line that says where an element lies in the region's loops."""
+        """Return the line that computes an element's position in the region's loops."""
         if self.kernels.region.depth == 1:
             return ["const idx i0 = row * n + column;"]
         return ["const idx i0 = row, i1 = column;"]

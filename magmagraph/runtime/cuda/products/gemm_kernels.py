@@ -31,7 +31,7 @@ _SIZES = {"CLUSTER_SHAPE_ID": 2, "INNER_SHAPE_ID": 2}  # bytes of options, if no
 def refusals(
     product: Product | OwnKernel, *others: type[Exception]
 ) -> tuple[type[Exception], ...]:
-    """Return what the library raises for an algorithm that it does not have, and other errors."""
+    """Return the library's exceptions: for algorithms that it lacks, and for other errors."""
     library = getattr(product, "library", None)  # a product by a kernel of ours has none
     return others if library is None else (library.cuBLASLtError, *others)
 

@@ -81,7 +81,7 @@ def candidates(product: Product, others: Sequence[np.ndarray] = ()) -> np.ndarra
 
 
 def _in_words(shape: Shape) -> str:
-    """Return what a product is, without its sizes."""
+    """Return the description of a product, without its sizes."""
     parts = [f"{shape.dtype} products", f"to {shape.stored}", f"with {shape.epilogue}"]
     return " ".join(parts[: 2 + bool(shape.epilogue)])
 
@@ -95,7 +95,7 @@ def _unique(rows: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _proposed(product: Product, size: int) -> np.ndarray:
-    """Return what the heuristic proposes for a workspace of so many bytes."""
+    """Return the heuristic's proposals for a workspace of so many bytes."""
     lt = product.library
     b, a, c = product.layouts
     preference = lt.matmul_preference_create()
@@ -326,7 +326,7 @@ def _random(dtype: str) -> np.ndarray:
 
 
 def _filled(cupy: Any, pattern: Any, count: int) -> Any:
-    """Return an array of so many elements, filled by copies of a pattern and of what is there."""
+    """Return an array of so many elements, filled by doubling copies of a pattern."""
     made = cupy.empty(count, pattern.dtype)
     size, there = pattern.itemsize, min(count, pattern.size)
     copy, stream = cupy.cuda.runtime.memcpyAsync, cupy.cuda.get_current_stream().ptr
@@ -339,7 +339,7 @@ def _filled(cupy: Any, pattern: Any, count: int) -> Any:
 
 
 def _microseconds(device: Any, launch: Any) -> float:
-    """Return what the launches of a call take."""
+    """Return the time of the launches of a call."""
     cupy, stream = device.cupy, device.stream
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     begin.record(stream)

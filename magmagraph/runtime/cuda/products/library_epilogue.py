@@ -1,4 +1,4 @@
-"""What product libraries do to a result before they store it: a bias, and relu or gelu behind it.
+"""Epilogues of product libraries: a bias, then relu or gelu.
 
 A body that does no more than that with a product's result is computed by the library's call, which
 then stores what the body would have made: the result itself never goes to memory.
@@ -19,7 +19,7 @@ BIAS = "bias"  # of `Scalar.epilogue`; all others are functions of one operand
 
 @record(frozen=True)
 class LibraryEpilogue:
-    """What a body does with a product's result.
+    """The operations of a body on a product's result.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class LibraryEpilogue:
 
 
 def library_epilogue(body: Graph, parameter: int) -> LibraryEpilogue | None:
-    """Return what a body does with one of its parameters, where a library does just that."""
+    """Return the library epilogue that equals a body's operations on a parameter, or None."""
     source = body.inputs[parameter]
     if len(body.outputs) != 1 or body.outputs[0].type != source.type:
         return None
@@ -67,7 +67,7 @@ def _converts(node: Node) -> bool:
 
 
 def _widened(node: Node) -> Node:
-    """Return what a float was before it was converted to a wider one, which rounds nothing."""
+    """Return the operand of a widening cast, which rounds nothing."""
     while _converts(node) and node.inputs[0].dtype.itemsize <= node.dtype.itemsize:
         (node,) = node.inputs
     return node

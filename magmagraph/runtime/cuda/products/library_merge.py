@@ -22,9 +22,9 @@ from ..arrange import reading
 from ..kernels.fused import kernels_of
 from ..launching.calls import LibraryCall
 from ..launching.fused_launches import kernel_call
+from ..launching.launch_units import Unit
 from ..launching.launches import StepLaunches
 from ..launching.streams import Range, Touched
-from ..launching.units import Unit
 from ..memory import PlanMemory
 from .cuts import cut_for
 from .library_epilogue import library_epilogue
@@ -37,7 +37,7 @@ _BANDWIDTH = 3.5e6  # bytes a microsecond that such a kernel moves, about
 
 @record(frozen=True, eq=False)
 class LibraryMerge:
-    """A product whose call computes what the step that reads it does.
+    """A product whose library call also computes the step that reads it.
 
     Attributes
     ----------

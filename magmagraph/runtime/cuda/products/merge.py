@@ -16,7 +16,7 @@ from ....ir.records import record
 from ..arrange import reader_of
 from ..launching.streams import Range
 from ..memory import PlanMemory
-from .behind import follows_well
+from .chained_gemm import gains_from_chaining
 from .cuts import SMALL, Configuration
 from .products import ProductShape, cut_of
 
@@ -135,7 +135,7 @@ def _kept(memory: PlanMemory, steps: Sequence[Step], merge: Merge, other: Merge)
         return -1
     if len(bodies_of(merge.reader)) > 1 or len(bodies_of(other.reader)) > 1:
         return -1
-    if not follows_well(merge.configuration, shape):
+    if not gains_from_chaining(merge.configuration, shape):
         return -1
     if other.kernels.cross and -(-shape.m // merge.configuration.rows) > memory.plan.threads:
         return -1

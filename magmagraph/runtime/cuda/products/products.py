@@ -26,7 +26,7 @@ _WITH_TENSOR_CORES = 80  # compute capability whose tensor cores take float32
 
 
 class ProductShape(NamedTuple):
-    """What a float32 product is.
+    """The key of a float32 product.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def load(device: Any, products: Sequence[SmallProduct]) -> list[int]:
 
 
 def begin_load(device: Any, products: Sequence[SmallProduct]) -> Callable[[], None]:
-    """Begin to compile generated products; what is returned waits for that, and loads them."""
+    """Start to compile generated products; the returned function waits and loads them."""
     new = {p.name: p for p in products if (device.number, p.name) not in _functions}
     sources = [complete_source([product]) for product in new.values()]
     compiled = begin_sources(sources, device.architecture)

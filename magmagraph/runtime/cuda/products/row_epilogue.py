@@ -26,7 +26,7 @@ __all__ = ["RowEpilogue", "row_read"]
 
 
 def row_read(region: Region, parameter: int) -> Node | None:
-    """Return what a region with rows reads of a parameter, where a product's tile can stand for it.
+    """Return a row region's read of a parameter that a product's tile can replace.
 
     It must read the whole parameter once, element by element, and the parameter's rows must be the
     region's, of no more elements than a warp has lanes.
@@ -159,7 +159,7 @@ class RowEpilogue(TileEpilogue):
         return arrays, self._each_row(lines, reading=True) if lines else []
 
     def _stage(self, index: int) -> list[str]:
-        """Return what is done with what a row has one of, before a pass: by each lane."""
+        """Return the statements of each lane for values of one number per row, before a pass."""
         code, walk = self.code, self.code.walk
         lines = code.define(walk.stages[index])
         for fold in walk.folds(index, element=False):
@@ -192,7 +192,7 @@ class RowEpilogue(TileEpilogue):
         return [*lines, *guarded] if writes else lines
 
     def _partial(self, fold: Fold) -> list[str]:
-        """Return the lines that join what the warps folded across rows, and write it."""
+        """Return the lines that combine the warps' reductions across rows, and store them."""
         code = self.code
         name, kind = code.fold_name(fold), computing_type(code.accumulator(fold))
         place = f"lane + part * {LANES}"

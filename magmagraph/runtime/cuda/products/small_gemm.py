@@ -32,7 +32,7 @@ __all__ = [
 
 @record(frozen=True)
 class Epilogue:
-    """What is done with each element ``sum`` at ``row``, ``column``: lines of CUDA C.
+    """CUDA C for each element ``sum`` at ``row``, ``column``.
 
     Each thread has some elements of one column, with numbers ``item``.
 

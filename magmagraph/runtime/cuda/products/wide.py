@@ -106,7 +106,7 @@ class WideProduct:
 
     def __init__(self, device: Any, shape: Shape) -> None:
         if _encode() is None:
-            raise Refused("the driver knows no tensor maps")
+            raise Refused("the driver does not support tensor maps")
         self.device, self.shape, self.chosen = device, shape, 0
         self.kernel = self.kind(shape.dtype, shape.transpose_a, shape.transpose_b, shape.epilogue)
         key = device.number, self.kernel

@@ -124,7 +124,7 @@ static __device__ __forceinline__ void settle(float (&d)[{sums}])
 
 
 def completed(text: str, dtype: str, epilogue: str, **more: object) -> str:
-    """Return a text with what is done to an element, and with all else that it leaves open.
+    """Return a source text with its placeholders filled, such as the element's epilogue.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from typing import Any
 
 from .line import proof
 
-__all__ = ["Door"]
+__all__ = ["Admission"]
 
 HELLO = 4096  # bytes of what a rank says first
 PATIENCE = 10.0  # seconds in which it says that
@@ -30,7 +30,7 @@ class _Visitor:
         self.until = time.monotonic() + PATIENCE
 
 
-class Door:
+class Admission:
     """A port that takes connections of the ranks of a job, in one thread.
 
     Other connections are closed: those that say anything else, say more than a rank does, are

@@ -1,4 +1,4 @@
-"""What the members of an archive may hold: see `archive`."""
+"""Schema of the members of an archive: see `archive`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def form(value: Any, place: str) -> None:
 
 
 def strategy(value: Any, place: str) -> None:
-    """Take what a function is distributed by."""
+    """Check the strategy that distributes a function."""
     if isinstance(value, dict) and value.get("kind") == "Hybrid":
         table({"kind": text(), "of": items(strategy, 8)})(value, place)
     else:

@@ -20,8 +20,8 @@ import numpy as np
 from ...ir.communicator import SERVER_TAG, Communicator, Mesh
 from ..watch import timeout
 from .mpi import MPI, MPIRank
+from .pending_sends import SENT
 from .reducing import FUNCTIONS, narrow
-from .sent import SENT
 
 __all__ = ["AwareRank", "tried"]
 
@@ -217,7 +217,7 @@ def _traced() -> Iterator[None]:
 
 
 def _values(rank: int, count: int) -> np.ndarray:
-    """Return what a rank sends: whole numbers, of which no two ranks have the same."""
+    """Return the values that a rank sends: integers that differ between all ranks."""
     return (np.arange(count, dtype=np.float32) + 7 * rank) % 101 + rank
 
 
@@ -247,7 +247,7 @@ def _around(ranks: AwareRank) -> None:
 
 
 def _together(ranks: AwareRank) -> None:
-    """Sum, gather and exchange arrays; raise where the results are not what they should be."""
+    """Sum, gather and exchange arrays; raise where a result is wrong."""
     xp, size = ranks._xp, ranks.size
     made = []
     for count in (size, size * _TRIED[-1]):

@@ -15,12 +15,12 @@ from ..region.parts import indexed, late_groups
 from .cuda_code import CudaCode
 from .limits import LANES, THREADS
 
-__all__ = ["Ends"]
+__all__ = ["FinalReduction"]
 
 _FIRST = "threadIdx.y == 0"  # the threads that go on with what a block folded
 
 
-class Ends:
+class FinalReduction:
     """The kernels, or the part of the main kernel, that end a region's sums across rows.
 
     Parameters
@@ -41,7 +41,7 @@ class Ends:
         return len(kept) == 1 and loops == kept
 
     def tail(self) -> list[str]:
-        """Return the lines with which the block that is done last ends the sums, where told to."""
+        """Return the lines with which the last block finishes the sums, where requested."""
         code, region = self.code, self.code.region
         counter = code.number("counter_place", "counter_address")
         lines = [

@@ -23,8 +23,8 @@ from ....ir.plan import Step
 from ....ops.control.loop import LOOP
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall, TimedCall
+from .launch_units import Unit
 from .streams import Range, Touched
-from .units import Unit
 
 __all__ = ["MOST", "is_counted", "moved", "turns"]
 
@@ -71,10 +71,10 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit]:
     attrs = step.node.attrs
     count = _count(memory, step)
     if count is None or attrs["flag"]:
-        raise Refused("its number of iterations is found while it runs", expected=True)
+        raise Refused("its number of iterations depends on its values", expected=True)
     function = body_function(attrs["body"]) if count else None
     if function is None or function.device == "cpu":
-        raise Refused("it has no iterations, or a body of the CPU", expected=True)
+        raise Refused("it has no iterations, or its body runs on the CPU", expected=True)
     bound = function.bound_to(memory.sizes)
     segment = bound.looped()
     if segment is None:
@@ -83,7 +83,7 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit]:
         raise Refused(f"its iterations are more than {MOST} launches", expected=True)
     if any(isinstance(launch, TimedCall) for launch in segment.launches):
         # What an iteration sends would not be known.
-        raise Refused("its iterations send at some calls only", expected=True)
+        raise Refused("its iterations send messages in some calls only", expected=True)
     if not all(hasattr(launch, "moved") for launch in segment.launches):
         raise Refused("a launch of its body is bound to its addresses", expected=True)
     memory.keep.append(bound)
@@ -129,7 +129,7 @@ class _Loop:
         ]
 
     def iteration(self, number: int) -> tuple[list[Unit], list[_Move], list[Unit]]:
-        """Return what is copied before an iteration, the moves, and what is copied after it."""
+        """Return the copies before an iteration, its moves, and the copies after it."""
         before: list[Unit] = []
         after: list[Unit] = []
         moves: list[_Move] = []

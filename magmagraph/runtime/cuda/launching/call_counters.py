@@ -34,7 +34,7 @@ MOST = 4096  # values that are known with what follows: a counter that never end
 
 
 class Counted(NamedTuple):
-    """What a rank says of the variables that it follows, before a call.
+    """A rank's values of the variables that it follows, before a call.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class _Formulas:
         self._known: dict[Any, int] = {}
 
     def place(self, slot: int, before: int) -> int:
-        """Return the place of what a slot holds before a step, among all values."""
+        """Return the index of the value that a slot holds before a step."""
         steps = self.plan.steps
         for number in range(before - 1, -1, -1):
             written = [value.slot for value in steps[number].outputs]
@@ -108,7 +108,7 @@ class _Formulas:
         return len(self._made) - 1
 
     def _held(self, slot: int) -> int:
-        """Return the place of what a slot holds when a call begins."""
+        """Return the index of the value that a slot holds when a call begins."""
         found = self.plan.slots[slot]
         if found.place is Place.STATE and _is_integer(found.owner.held):
             self.slots.append(slot)
@@ -241,18 +241,18 @@ class Counts:
         return found
 
     def advance(self, steps: int) -> None:
-        """Go on behind so many calls that were launched; `settle` makes it known."""
+        """Advance by launched calls; `settle` stores the result."""
         for _ in range(steps if self._asked else 0):
             self._values = self._after(self._values)[1]
 
     def settle(self) -> None:
-        """Remember what the variables hold now, with the versions that they have."""
+        """Remember the current values of the variables, with their versions."""
         if self._asked:
             for (state, copy), value in zip(self._held, self._values, strict=True):
                 copy.known = state.version, value
 
     def _after(self, values: tuple[int, ...]) -> tuple[Flags, tuple[int, ...]]:
-        """Return the flags of a call, and what it leaves in the variables."""
+        """Return the flags of a call, and the variables' values after it."""
         if not self._asked:
             return (), values
         found = self._table.get(values)

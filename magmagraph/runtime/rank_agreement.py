@@ -61,7 +61,7 @@ def run_before(
     first: int = 0,
     may_say: Callable[[Any], bool] = says,
 ) -> None:
-    """Run what stands before the commit point, and raise on all ranks what one raises.
+    """Run the steps before the commit point, and raise one rank's error on all ranks.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What became of nodes: from the user's, through every pass, to the steps of the plan.
+"""The history of nodes: from the user's, through every pass, to the steps of the plan.
 
 A `Trace` has single replacements. Here they are joined into routes: which nodes of the graph
 after each pass compute what a node of the source graph computed, and inside which others it went.
@@ -39,7 +39,7 @@ class Move:
 
 
 def moves(trace: Trace, name: str, nodes: Mapping[Node, bool]) -> Iterator[Move]:
-    """Give the replacements that a pass made of some nodes, and of what came of them in it.
+    """Return the replacements of nodes by a pass, and those of the replacements.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def holds_bodies(node: Node) -> bool:
 def advance(
     trace: Trace, name: str, after: Graph, nodes: Mapping[Node, bool]
 ) -> tuple[dict[Node, bool], list[Move]]:
-    """Return which nodes of the graph after a pass stand for some nodes, and how that came."""
+    """Return the nodes that represent some nodes after a pass, and the rewrites between."""
     present = set(after.nodes)
     made = list(moves(trace, name, nodes))
     found: dict[Node, bool] = {}

@@ -28,7 +28,7 @@ class Sent:
             self._held.append((request, kept))
 
     def reap(self) -> None:
-        """Let go of what has left."""
+        """Release messages that were sent."""
         if self._held:
             with self._lock:
                 self._held = [(request, kept) for request, kept in self._held if not request.Test()]

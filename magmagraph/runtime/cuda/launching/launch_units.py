@@ -1,4 +1,4 @@
-"""What is launched at a time: kernels one after the other, and the memory that they touch."""
+"""Units of launching: kernels in sequence, and the memory that they use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the values of a script lie: over others, in memory that is free by then, or in results."""
+"""Assign memory to the values of a tape: in place, reused, or in results."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def place(
     writes: Sequence[tuple[int, int]],
     shared: Mapping[int, frozenset[int]],
 ) -> Program:
-    """Return the calls that lead to what is written, with their memory; see `Script.program`."""
+    """Return the calls that the results need, with their memory; see `UfuncTape.program`."""
     return _Placing(values, arrays, calls, writes, shared).program()
 
 
@@ -115,7 +115,7 @@ class _Placing:
         self.last = self._last_reads()
 
     def _keep_apart(self) -> None:
-        """Copy what lies where another result goes, before the first of all is written."""
+        """Copy values that another result would overwrite, before the first write."""
         for i, (value, target) in enumerate(self.writes):
             roots = self.values[value].roots
             others = (t for _, t in self.writes if t != target)
@@ -128,7 +128,7 @@ class _Placing:
                 self.writes[i] = number, target
 
     def _write_straight(self) -> None:
-        """Let calls write where results are wanted, if nothing that is read later lies there."""
+        """Let calls write directly into results, unless later reads need that memory."""
         made_by = {call.result: i for i, call in enumerate(self.calls)}
         left = []
         for value, target in self.writes:
@@ -149,7 +149,7 @@ class _Placing:
         return any(self.values[n].roots & overlapping for n in read)
 
     def _last_reads(self) -> dict[int, int]:
-        """Return for each value the last call that reads it, or what may lie in it."""
+        """Return for each value the last call that reads it, or a value that shares its memory."""
         last = {value: len(self.calls) for value, _ in self.writes}
         for i in range(len(self.calls) - 1, -1, -1):
             call = self.calls[i]

@@ -27,7 +27,7 @@ from .limits import (
 )
 from .narrow import Narrow
 
-__all__ = ["WIDE", "Grid", "Launch", "Shares", "launches_of", "lines_for"]
+__all__ = ["WIDE", "Grid", "Launch", "LaunchConfig", "launches_of", "lines_for"]
 
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 QUICK = 1 << 13  # partial results and elements that one block is done with soon
@@ -70,7 +70,7 @@ class Launch:
     alone: bool = False
 
 
-class Shares(RegionNumbers):
+class LaunchConfig(RegionNumbers):
     """How the work of a region is shared out for given sizes, and the numbers of its kernels.
 
     Parameters
@@ -160,7 +160,7 @@ class Shares(RegionNumbers):
         return self.used_lines[position]
 
     def numbers(self) -> list[int]:
-        """Return what the kernels are told, in order."""
+        """Return the numbers that the kernels receive, in order."""
         return [self.number(what, where) for what, where in self.kernels.code.numbers]
 
     # ---- Whether elements can be moved some at a time
@@ -311,7 +311,7 @@ class Shares(RegionNumbers):
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
         elif columns > self.lines * ENTRIES:
-            raise Refused("more columns than lines for a sum of all")
+            raise Refused("too many columns for the partial sums of all rows")
         chunks = max(1, min(wanted, most, -(-rows // (each * parts))))
         self._beside = columns
         if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):
@@ -363,7 +363,7 @@ class Shares(RegionNumbers):
         return AHEAD * self.multiprocessors // row
 
     def bytes_ahead(self, position: int) -> int:
-        """Return the bytes of an operand's row where rows lie one behind the other, else 0."""
+        """Return the bytes of an operand's row where rows are contiguous, else 0."""
         region = self.region
         node = list(region.accesses)[position]
         loops = range(region.depth)
@@ -479,7 +479,7 @@ def launches_of(
     multiprocessors
         Of the device.
     """
-    shares = Shares(kernels, sizes, lines, multiprocessors)
+    shares = LaunchConfig(kernels, sizes, lines, multiprocessors)
     shares.counter = counter
     made = [shares.main()]
     shares.tail = shares.tail and tail
@@ -510,7 +510,7 @@ def lines_for(
     """
     if not kernels.cross or not kernels.keeps:
         return lines
-    return Shares(kernels, sizes, lines, multiprocessors).wanted_lines()
+    return LaunchConfig(kernels, sizes, lines, multiprocessors).wanted_lines()
 
 
 def _power(count: int) -> int:

@@ -1,4 +1,4 @@
-"""The cells of a step: which compiled function runs it, on which addresses and numbers."""
+"""The arguments of a step: its compiled function, with addresses and numbers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .fused import Kernels
 from .memory import address_of
 from .products.choice import Sizes, Way, way_of
 
-__all__ = ["Cells", "Prepared", "StepCells", "bodies_of", "shape_of"]
+__all__ = ["KernelArgs", "Prepared", "StepArgs", "bodies_of", "shape_of"]
 
 REMEMBERED = 16  # sizes of a step, whose ways others may take
 
 # A function's address, its arguments, and those of them that come with calls, each with its slot.
-Cells = tuple[int, list[int], list[tuple[int, int]]]
+KernelArgs = tuple[int, list[int], list[tuple[int, int]]]
 
 
 @dataclass
 class Prepared:
-    """What a plan has on this machine for all sizes.
+    """The compiled parts of a plan on this machine, for all sizes.
 
     Attributes
     ----------
@@ -51,8 +51,8 @@ class Prepared:
         self.fallbacks.note(number, step, taken, refused)
 
 
-class StepCells:
-    """Makes the cells of a plan's steps.
+class StepArgs:
+    """Build the arguments of a plan's steps.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class StepCells:
         self._before = prepared.ways
         self.ways: dict[int, Way] = {}  # how products run, by the number of the step
 
-    def of(self, step: Step, number: int) -> Cells | None:
+    def of(self, step: Step, number: int) -> KernelArgs | None:
         """Return function, cells and dynamic cells of a step, or None: it runs in Python.
 
         Raises
@@ -89,7 +89,7 @@ class StepCells:
         build = step.family.cpu
         if build is None or self.kernels is None:
             return None
-        cells: Cells | None = build(self, step, number)
+        cells: KernelArgs | None = build(self, step, number)
         return cells
 
     # ------------------------------------------------------------------ for the families' builders
@@ -114,7 +114,7 @@ class StepCells:
             before[sizes] = way
         return way
 
-    def nested(self, step: Step, call: tuple[int, int] | None) -> Cells:
+    def nested(self, step: Step, call: tuple[int, int] | None) -> KernelArgs:
         """Return the cells of a step with bodies, from its function and its table."""
         if call is None:
             raise Refused("a step of its body runs as an array expression", expected=True)

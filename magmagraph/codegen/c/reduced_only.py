@@ -1,4 +1,4 @@
-"""Values of a vector loop that nothing keeps: all that comes of them is added up in that loop.
+"""Find values of a vector loop that only feed sums of that loop.
 
 Nothing compares such a value or stores it, so that it may have other last bits than where another
 kernel computes it again. It is computed in fewer instructions, and mostly fewer roundings:
@@ -27,7 +27,7 @@ from ..functions.scalar import resolve
 from ..region.analysis import Fold, Region
 from .folds import joins
 
-__all__ = ["Unkept", "calls", "joined", "plain"]
+__all__ = ["ReducedOnly", "calls", "joined", "plain"]
 
 _FLOAT32 = np.dtype(np.float32)
 # Expressions that say the same of groups: of operands, numbers of their type, and operators.
@@ -67,8 +67,8 @@ def joined(fold: Fold) -> str:
     return joins(reduction, fold.operand.dtype)
 
 
-class Unkept:
-    """What a loop computes in another way than its operations say, and what it need not compute.
+class ReducedOnly:
+    """The values of a loop that are computed in a cheaper way, and those that are not computed.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Unkept:
                 self.absorbed.add(fold.operand)
 
     def factors(self, fold: Fold) -> tuple[Node, ...]:
-        """Return the factors of what is added up; empty where it is no product that is one here."""
+        """Return the factors of a summed product; empty where the summed value is no product."""
         product = fold.operand
         return product.inputs if product.op is MULTIPLY and product in self._here else ()
 
@@ -122,7 +122,7 @@ class Unkept:
         return node in self.quotients or node in self.squares
 
     def only_added_up(self, node: Node) -> bool:
-        """Return whether all that comes of a value are sums of the loop, by arithmetic and exp."""
+        """Return whether a value is used only in sums of the loop, through arithmetic and exp."""
         if node not in self._added:
             self._added[node] = False  # of a result, which takes itself
             self._added[node] = all(
@@ -168,7 +168,7 @@ class Unkept:
                 self.scales.update(dict.fromkeys(ends, "mg_left_root3_f32()"))
 
     def _reached(self, node: Node) -> set[Node]:
-        """Return a value and all that comes of it but for the sums."""
+        """Return a value and all values computed from it, except the sums."""
         reached, todo = {node}, [node]
         while todo:
             users = set(self.users[todo.pop()]) - self._folds - reached

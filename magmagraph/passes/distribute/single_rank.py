@@ -32,4 +32,4 @@ def _operand(match: Match) -> Node | None:
     return reshape(root.inputs[0], root.shape) if root.attrs["size"] == 1 else None
 
 
-RULES = (Rule("one rank alone", _MOVING, _operand, complex=True),)
+RULES = (Rule("collective of one rank", _MOVING, _operand, complex=True),)

@@ -1,4 +1,4 @@
-"""Pieces that lie side by side: the sum of what is placed among zeros is what stands together.
+"""Rewrite a sum of zero-padded slices to a concatenation.
 
 It is what the gradient of `split` makes, of every slice a piece among zeros.
 """
@@ -14,7 +14,7 @@ from ..rewriting.rewrite import Match, Rule
 
 
 def placed_axis(node: Node) -> int | None:
-    """Return the one axis along which zeros stand around a piece, or None for anything else."""
+    """Return the one axis along which a slice is padded with zeros, or None for anything else."""
     attrs = node.attrs
     if node.op is not PLACE or set(attrs["steps"]) != {1} or attrs["value"] != 0:
         return None
@@ -31,9 +31,9 @@ def _refusal(match: Match) -> str | None:
     if axis is None or placed_axis(right) != axis or left.type != right.type:
         return None
     if _ordered(left, right, axis) is None:
-        return "they do not touch, or they overlap"
+        return "the slices are not adjacent, or they overlap"
     if match.reads(left) > 1 or match.reads(right) > 1:
-        return "something else reads one of them among its zeros"
+        return "another operation reads one of the padded slices"
     return None
 
 
@@ -69,7 +69,7 @@ def _end(node: Node, axis: int) -> Extent:
 
 
 def _parts(node: Node, axis: int) -> tuple[Node, ...]:
-    """Return what a piece is made of by joining along the axis."""
+    """Return the parts of a concatenation along the axis."""
     piece = node.inputs[0]
     if piece.op is CONCATENATE and piece.attrs["axis"] == axis:
         return piece.inputs
@@ -78,7 +78,7 @@ def _parts(node: Node, axis: int) -> tuple[Node, ...]:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "join pieces that lie side by side",
+        "sum of zero-padded slices to concatenation",
         (ADD,),
         _together,
         _refusal,

@@ -18,7 +18,7 @@ __all__ = ["Together"]
 
 
 def _apart(every: Sequence[Any], label: str) -> str:
-    """Return what is wrong where ranks would not send at the same call."""
+    """Return an error message where ranks would send in different calls."""
     held = [dict(values) for values in every]
     names = [name for name in held[0] if len({values.get(name) for values in held}) > 1]
     name = names[0] if names else "a variable"
@@ -102,7 +102,7 @@ class Together:
             raise CommunicationError(_apart(every, self.label))
 
     def meet_for(self, bound: Any) -> None:
-        """Meet before calls of a bound plan, with what it knows of when they send."""
+        """Synchronize ranks before calls of a bound plan, with the calls in which each sends."""
         counted = getattr(bound, "counted", None)
         self.meet(counted=None if counted is None or self.ranks is None else counted())
 

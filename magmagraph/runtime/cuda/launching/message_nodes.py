@@ -1,10 +1,10 @@
-"""Which nodes are something that ranks do together: what they say is launched elsewhere."""
+"""Tell which nodes are messages between ranks, which are launched elsewhere."""
 
 from __future__ import annotations
 
 from ....ir.graph import Node
 from ....ir.op import Kind
-from ...together import bodies_within, holds, speaks
+from ...rank_agreement import bodies_within, holds, speaks
 
 __all__ = ["bodies_within", "holds", "is_message", "speaks"]
 

@@ -1,4 +1,4 @@
-"""A product behind a region with rows, such as a loss, in the kernel that computes these rows.
+"""Compute a product after a row region, such as a loss, in the kernel of that region.
 
 A loss of a few classes, behind the product that makes them, is computed by as many blocks as the
 result has tiles of rows: few. The product that follows, by which its gradient goes on, has many
@@ -22,7 +22,7 @@ from .products import ProductShape
 from .row_epilogue import RowEpilogue
 from .small_gemm import FIRST_OF_EPILOGUE, Epilogue
 
-__all__ = ["BehindRows", "blocks_across", "follows_well", "tile_behind"]
+__all__ = ["ChainedGemm", "blocks_across", "gains_from_chaining", "tile_behind"]
 
 
 def tile_behind(configuration: Configuration) -> Tile:
@@ -35,13 +35,13 @@ def blocks_across(shape: ProductShape) -> int:
     return -(-shape.n // LANES) + 1
 
 
-def follows_well(configuration: Configuration, shape: ProductShape) -> bool:
+def gains_from_chaining(configuration: Configuration, shape: ProductShape) -> bool:
     """Return whether blocks that compute rows again fit a device, each on its multiprocessor."""
     down = -(-shape.m // configuration.rows)
     return down * blocks_across(shape) <= MULTIPROCESSORS
 
 
-class BehindRows:
+class ChainedGemm:
     """The epilogue of a first product: a region with rows, the product behind, and its epilogue.
 
     Parameters

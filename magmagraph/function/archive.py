@@ -2,7 +2,7 @@
 
 The file is a zip archive of text and plain arrays. Its manifest has a checksum of every member, and
 its end one of all bytes before it; nothing is made of a file before all of them are right. What
-runs is lowered anew from the source graph: the optimized graph, the plan and its kernels' sources
+runs is compiled again from the source graph: the optimized graph, the plan and its kernels' sources
 are kept for reading and for comparison.
 """
 
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
+from ..distributed.serialized import strategy_of, written
 from ..distributed.strategies import held_apart
-from ..distributed.written import strategy_of, written
 from ..dtypes import canonical
 from ..errors import (
     DeviceError,
@@ -37,14 +37,14 @@ from ..errors import (
 from ..files.arrays import read_npy
 from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
-from ..function.structure import Structure
 from ..ir.collection import collection_paused
 from ..ir.graph import Graph, Node
 from ..ir.plan import Role
 from ..ir.types import FilePath
+from ..text.reading import load_graph
+from ..text.writing import Writer, dump
 from .archive_schema import MANIFEST, SETTINGS
-from .reading import load_graph
-from .writing import Writer, dump
+from .structure import Structure
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -129,7 +129,7 @@ def load(
     if manifest.get("version") != __version__ or manifest.get("machine") != _machine():
         warnings.warn(
             f"{name} was saved by magmagraph {manifest.get('version')} on "
-            f"{manifest.get('machine')}: it is lowered anew for this machine",
+            f"{manifest.get('machine')}: it is compiled again for this machine",
             FallbackWarning,
             stacklevel=3,
         )
@@ -138,7 +138,7 @@ def load(
             here = function._chip()
             if manifest["chip"] != here:
                 warnings.warn(
-                    f"{name} was saved on {manifest['chip']}: it is lowered anew for {here}",
+                    f"{name} was saved on {manifest['chip']}: it is compiled again for {here}",
                     FallbackWarning,
                     stacklevel=3,
                 )

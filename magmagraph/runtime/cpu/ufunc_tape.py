@@ -1,10 +1,10 @@
-"""Lists of NumPy's calls: array expressions written down once, and run again and again.
+"""Tapes of NumPy calls: record an array expression once, and replay it.
 
-An expression is evaluated on stand-ins for its arrays (`Stand`), which write down the functions of
-NumPy that it calls. Each call is then told where its result goes: over an operand that nothing
-reads again, into memory that is free by then, or straight to where it is wanted. So a run makes no
-array, and takes as many calls as the expression has functions. An expression that does something
-else than call functions on arrays is kept whole, as one call that makes its own result.
+An expression is evaluated on placeholders for its arrays (`Placeholder`), which record the NumPy
+functions that it calls. Each call then gets memory for its result: an operand that is not read
+again, free memory, or the final result. So a run allocates no array, and makes one call for each
+function of the expression. An expression that does anything else than call functions on arrays is
+kept whole, as one call that allocates its own result.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from .placing import Call, Program, Value, copied, place
+from .tape_memory import Call, Program, Value, copied, place
 
-__all__ = ["Script", "Unwritten"]
+__all__ = ["NotRecordable", "UfuncTape"]
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -36,18 +36,18 @@ _FOLDS = {
 }
 
 
-class Unwritten(Exception):
-    """An expression does what a list of calls cannot say."""
+class NotRecordable(Exception):
+    """An expression cannot be recorded as a list of calls."""
 
 
-# What expressions raise that ask a `Stand` for more than its shape and dtype: NumPy's functions and
-# Python's operators raise the others than `Unwritten`. What is wrong with the operands themselves,
-# the expression tells when it runs.
-_UNWRITABLE = (Unwritten, TypeError, AttributeError, ValueError)
+# Exceptions of expressions that need more of a `Placeholder` than its shape and dtype. NumPy's
+# functions and Python's operators raise those other than `NotRecordable`. An error in the operands
+# themselves is raised when the expression runs.
+_UNWRITABLE = (NotRecordable, TypeError, AttributeError, ValueError)
 
 
 @dataclass
-class Script:
+class UfuncTape:
     """Calls that are written down one after the other, and the values that they make."""
 
     values: list[Value] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Script:
         over: bool = False,
         key: Any = None,
     ) -> int:
-        """Return the result of a function that is told, as `out`, where to write it.
+        """Return the result of a function that takes its target as `out`.
 
         Parameters
         ----------
@@ -143,16 +143,16 @@ class Script:
         """
         before = len(self.values), len(self.calls), dict(self._known), set(self.arrays)
         try:
-            made = evaluate(np, *(Stand(self, number) for number in operands), **attrs)
-            if not isinstance(made, Stand) or len(self.calls) - before[1] > WRITTEN:
-                raise Unwritten
+            made = evaluate(np, *(Placeholder(self, number) for number in operands), **attrs)
+            if not isinstance(made, Placeholder) or len(self.calls) - before[1] > WRITTEN:
+                raise NotRecordable
             return made.number
         except _UNWRITABLE as error:
             del self.values[before[0] :], self.calls[before[1] :]
             self._known = before[2]
             self.arrays = {n: a for n, a in self.arrays.items() if n in before[3]}
             self.folds = {n: f for n, f in self.folds.items() if n < before[0]}
-            raise Unwritten from error
+            raise NotRecordable from error
 
     def fold(self, evaluate: Callable[..., Any], operand: int, axes: tuple[int, ...]) -> int:
         """Write down a reduction that keeps the axes with extent 1, and return its result.
@@ -166,16 +166,16 @@ class Script:
         shape = self.values[operand].shape
         kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
         if made not in self.folds or self.values[made].shape != kept:
-            raise Unwritten
+            raise NotRecordable
         return made
 
     def _operand(self, value: Any, dtype: np.dtype[Any]) -> int:
-        if isinstance(value, Stand):
+        if isinstance(value, Placeholder):
             return value.number
         try:
             array = np.asarray(value, None if isinstance(value, np.ndarray) else dtype)
         except OverflowError as error:
-            raise Unwritten from error
+            raise NotRecordable from error
         known = "constant", array.dtype, array.shape, array.tobytes()
         if known not in self._known:
             self._known[known] = self.fixed(array)
@@ -183,7 +183,7 @@ class Script:
 
     def _ufunc(self, function: np.ufunc, inputs: Sequence[Any]) -> int:
         if function.nout != 1 or function.signature:
-            raise Unwritten
+            raise NotRecordable
         dtypes = function.resolve_dtypes((*map(_kind, inputs), None))
         operands = tuple(self._operand(x, t) for x, t in zip(inputs, dtypes[:-1], strict=True))
         shape = np.broadcast_shapes(*(self.values[n].shape for n in operands))
@@ -218,7 +218,7 @@ class Script:
         return math.prod(shape[i] for i in along if i in axes)
 
     def _chosen(self, condition: int, x: Any, y: Any) -> int:
-        """Write down ``where``: by the bits of many elements, which are as dear wherever they lie.
+        """Record ``where``, by the bits of many elements: its cost does not depend on alignment.
 
         A choice by branches takes ten times as long where nobody can foretell it.
         """
@@ -227,7 +227,7 @@ class Script:
         if self.values[condition].dtype != np.bool_ or any(
             self.values[n].dtype != dtype for n in (left, right)
         ):
-            raise Unwritten
+            raise NotRecordable
         shape = np.broadcast_shapes(*(self.values[n].shape for n in (condition, left, right)))
         bits = {2: np.int16, 4: np.int32, 8: np.int64}.get(dtype.itemsize)
         if bits is None or dtype.kind not in "iuf" or math.prod(shape) < BLENDED:
@@ -252,12 +252,12 @@ class Script:
         return place(self.values, self.arrays, self.calls, writes, shared)
 
 
-class Stand(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of which only shape and dtype are known: what is done to it is written down."""
+class Placeholder(np.lib.mixins.NDArrayOperatorsMixin):
+    """A placeholder array with shape and dtype that records the functions applied to it."""
 
     __slots__ = ("number", "script")
 
-    def __init__(self, script: Script, number: int) -> None:
+    def __init__(self, script: UfuncTape, number: int) -> None:
         self.script = script
         self.number = number
 
@@ -281,9 +281,9 @@ class Stand(np.lib.mixins.NDArrayOperatorsMixin):
         """The number of elements."""
         return math.prod(self.shape)
 
-    def astype(self, dtype: Any, copy: bool = True) -> Stand:
+    def astype(self, dtype: Any, copy: bool = True) -> Placeholder:
         """Return it in another dtype."""
-        return Stand(self.script, self.script.cast(self.number, np.dtype(dtype)))
+        return Placeholder(self.script, self.script.cast(self.number, np.dtype(dtype)))
 
     def __pow__(self, exponent: Any) -> Any:
         # As the operator of arrays has it.
@@ -292,40 +292,40 @@ class Stand(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(
         self, function: np.ufunc, method: str, *inputs: Any, **options: Any
-    ) -> Stand:
+    ) -> Placeholder:
         if method != "__call__" or options:
-            raise Unwritten
-        return Stand(self.script, self.script._ufunc(function, inputs))
+            raise NotRecordable
+        return Placeholder(self.script, self.script._ufunc(function, inputs))
 
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Stand:
+    ) -> Placeholder:
         script = self.script
         fold = _FOLDS.get(function)
         if fold is not None and args == (self,) and set(options) == {"axis"}:
-            return Stand(script, script._reduced(fold, self.number, options["axis"]))
-        if function is np.where and len(args) == 3 and isinstance(args[0], Stand):
-            return Stand(script, script._chosen(args[0].number, *args[1:]))
-        raise Unwritten
+            return Placeholder(script, script._reduced(fold, self.number, options["axis"]))
+        if function is np.where and len(args) == 3 and isinstance(args[0], Placeholder):
+            return Placeholder(script, script._chosen(args[0].number, *args[1:]))
+        raise NotRecordable
 
     def __array__(self, *args: Any, **options: Any) -> Any:
-        raise Unwritten
+        raise NotRecordable
 
     def __bool__(self) -> bool:
-        raise Unwritten
+        raise NotRecordable
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def _kind(x: Any) -> Any:
     """Return the dtype of an operand; of Python's numbers their type, which adapts to others."""
-    if isinstance(x, (Stand, np.ndarray, np.generic)):
+    if isinstance(x, (Placeholder, np.ndarray, np.generic)):
         return x.dtype
     if isinstance(x, bool):
         return np.dtype(np.bool_)
     if type(x) in (int, float, complex):
         return type(x)
-    raise Unwritten
+    raise NotRecordable
 
 
 def _kind_of_scalar(x: Any) -> Any:

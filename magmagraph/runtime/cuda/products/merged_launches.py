@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....codegen.cuda.shares import Shares
+from ....codegen.cuda.launch_config import LaunchConfig
 from ....ir.plan import Step
 from ..kernels.bodies import Body
 from ..launching.calls import KernelCall
 from ..launching.fused_launches import FusedLaunches, kernel_call
+from ..launching.launch_units import Unit, together
 from ..launching.streams import Touched
-from ..launching.units import Unit, together
-from .behind import BehindRows, blocks_across
+from .chained_gemm import ChainedGemm, blocks_across
 from .epilogue import RegionEpilogue, TileEpilogue
 from .merge import Merge, read_first
 from .products import call_of, load, product_of
@@ -34,7 +34,7 @@ class MergedProducts:
         self.make = make
         self._products: dict[int, SmallProduct] = {}
         self._epilogues: dict[int, TileEpilogue] = {}
-        self._behind: dict[int, BehindRows] = {}
+        self._behind: dict[int, ChainedGemm] = {}
         self._bodies: dict[int, Body] = {}
 
     def product(self, merge: Merge) -> SmallProduct:
@@ -47,7 +47,7 @@ class MergedProducts:
                 whole = front.epilogue
                 if merge.behind is not None:
                     other = merge.behind
-                    both = BehindRows(front, other.kernels, other.node, other.shape, cut)
+                    both = ChainedGemm(front, other.kernels, other.node, other.shape, cut)
                     self._behind[id(merge)], whole = both, both.epilogue
                     self._epilogues[id(other)] = both.region
             else:
@@ -101,15 +101,15 @@ class MergedProducts:
             self._bodies[id(merge)] = body
         return self._bodies[id(merge)]
 
-    def _shares(self, merge: Merge) -> Shares:
-        """Return the numbers of what is computed on a product's tiles."""
+    def _shares(self, merge: Merge) -> LaunchConfig:
+        """Return the arguments of a region on a product's tiles."""
         make = self.make
         return self._epilogues[id(merge)].shares(
             make.memory.sizes, make.plan.threads, merge.shape.m, make.device.multiprocessors
         )
 
     def _call(self, merge: Merge, body: Body) -> tuple[KernelCall, Touched]:
-        """Return the launch of a product with a body that reads it, and with what is behind."""
+        """Return the launch of a product with the body that reads it, and a second product."""
         make, memory = self.make, self.make.memory
         product = self.product(merge)
         (function,) = load(make.device, [product])

@@ -1,4 +1,4 @@
-"""C that asks for memory ahead of a loop, where what a kernel passes over is in no cache.
+"""Write C that prefetches operands ahead of a loop, where they are in no cache.
 
 What a processor fetches by itself ends with a page of 4 KiB, and begins anew in the next one. Where
 a loop does little with an element, memory is what it waits for, and it asks for what it will read a

@@ -9,12 +9,12 @@ from ..errors import ConfigError, message
 from ..ir.communicator import Communicator
 from ..ir.ranks import current
 
-__all__ = ["check_alike"]
+__all__ = ["check_equal_on_ranks"]
 
 _FIT = "the whole of the data, and the same arguments, on every rank: fit gives each its part"
 
 
-def check_alike(
+def check_equal_on_ranks(
     told: Mapping[str, Any],
     what: str = "the start of training",
     *,

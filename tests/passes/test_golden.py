@@ -2,8 +2,9 @@
 
 Every file of tests/golden/<pass>/ has a title and the parts ``before``, ``after`` and ``report``
 (and ``options``, where some are set: ``distribute=batch/2`` is the dimension and the ranks). What
-`memory` and `lower` decide shows in the plan: it is what comes after them. ``MAGMAGRAPH_GOLDEN=write`` writes the last two anew: look at
-the difference before it is kept. The examples in the docstrings of the passes are held to the same.
+`memory` and `lower` decide shows in the plan: it is what comes after them.
+``MAGMAGRAPH_GOLDEN=write`` writes the last two anew: look at the difference before it is kept. The
+examples in the docstrings of the passes are held to the same.
 """
 
 from __future__ import annotations

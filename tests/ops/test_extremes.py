@@ -29,8 +29,6 @@ mpmath = pytest.importorskip("mpmath", reason="pip install magmagraph[dev]")
 
 from exact import Wide, exactly, fallbacks, special_functions  # noqa: E402  (needs mpmath)
 
-pytestmark = pytest.mark.optimized  # vectors take other ways at the ends of the range
-
 _BETWEEN = (1e-4, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 9.0, 10.0, 20.0, 50.0, 88.0, 100.0, 104.0)
 _FAR = (300.0, 700.0, 745.0, 1e3, 3e3, 1e4, 1e8, 1e19, 1e30, 1e300)
 
@@ -510,6 +508,7 @@ def test_extreme_tuples_on_the_gpu(name: str, i: int) -> None:
 # Functions of one operand.
 
 
+@pytest.mark.optimized  # vectors take other ways at the ends of the range
 @pytest.mark.parametrize(("name", "i"), list(cases()))
 def test_extreme_arguments(name: str, i: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiler in ("auto", "off"):  # one after the other, so that the truth is computed once

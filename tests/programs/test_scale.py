@@ -119,7 +119,7 @@ def stages(make: Callable[[int], tuple[Node, Node]], size: int, counts: Counts) 
     return found
 
 
-@pytest.mark.parametrize("make", [chain, woven])
+@pytest.mark.parametrize("make", [pytest.param(chain, marks=pytest.mark.slow), woven])
 def test_no_stage_looks_at_a_node_more_often_in_a_larger_graph(
     make: Callable[[int], tuple[Node, Node]], counts: Counts
 ) -> None:

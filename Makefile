@@ -10,7 +10,11 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all test-gpu replay bench bytecode docs lint clean distclean
+# An environment that keeps Python from writing bytecode makes each of the processes that tests start
+# four times as slow to start, and each worker compile all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-all test-gpu replay bench docs lint clean distclean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -21,10 +25,10 @@ demo: $(VENV)/.core
 	   $(RUN) -m magmagraph demo --offline $(ARGS);; \
 	*) exit 1;; esac
 
-test: lint bytecode
+test: lint
 	$(RUN) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
-test-all: lint bytecode
+test-all: lint
 	$(RUN) -m pytest -n 2 --dist worksteal $(ARGS)
 
 # On a machine with a GPU and cupy; elsewhere the tests say why they are skipped.
@@ -39,11 +43,6 @@ replay: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
-
-# Once, and not in each of the processes that tests start: an environment that keeps Python from
-# writing bytecode makes each of them four times as slow to start.
-bytecode: $(VENV)/.dev
-	@$(RUN) -m compileall -q magmagraph
 
 # What is not installed is left out, peers as well as benchmarks that need more than there is (the
 # status 77): $(PIP) install -e ".[bench]" brings the peers. benchmarks/cpu_all.py runs those of the

@@ -21,9 +21,10 @@ os.environ.setdefault("MAGMAGRAPH_DEVICE", "cpu")  # tests of a GPU ask for it
 # Trials would make plans, and with them the tests, depend on the hour.
 os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
 
-# Rooms whose subject are kernels, and what they compute: compiled as users compile them. Elsewhere
-# the compiler takes a quarter of the time where it optimizes little, and most tests wait for it.
-_KERNEL_ROOMS = {"gpu", "ops", "passes", "programs", "runtime"}
+# Where kernels are compiled as users compile them. Elsewhere they are optimized little: compilers
+# take a quarter of the time, and many tests wait for them.
+_KERNEL_ROOMS = {"gpu", "runtime"}
+_VALUE_ROOMS = {"ops", "passes", "programs"}  # there too, unless slow tests are left out
 _level = os.environ.get("MAGMAGRAPH_OPTIMIZATION")
 
 # The first state of each random generator that a test module holds.
@@ -78,8 +79,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             start = _starts.setdefault(f"{item.path}:{name}", generator.bit_generator.state)
             generator.bit_generator.state = start
     if _level is None:
+        quick = "not slow" in item.config.option.markexpr
+        rooms = _KERNEL_ROOMS if quick else _KERNEL_ROOMS | _VALUE_ROOMS
         folder = item.path.parent
-        usual = folder.name in _KERNEL_ROOMS and folder.parent.name == "tests"
+        usual = folder.name in rooms and folder.parent.name == "tests"
+        usual |= item.get_closest_marker("optimized") is not None
         os.environ["MAGMAGRAPH_OPTIMIZATION"] = "2" if usual else "g"
 
 

@@ -16,8 +16,17 @@ from needs import missing_gpu, missing_mpi
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
+# Jobs of ranks, and a browser with its pages: each is started once in a worker that needs it.
+STARTED_ONCE = {"on_ranks", "browser", "files", "html"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, with the reason."""
+    """Skip what this machine cannot run, with the reason; put what shares a start first.
+
+    Of two workers, one gets the first half of all tests and begins at its front. The other takes
+    over tests from the back of that half: it never starts the same jobs and browsers again.
+    """
+    items.sort(key=lambda item: STARTED_ONCE.isdisjoint(getattr(item, "fixturenames", ())))
     for name, missing in (("gpu", missing_gpu), ("mpi", missing_mpi)):
         marked = [item for item in items if item.get_closest_marker(name) is not None]
         reason = missing() if marked else None

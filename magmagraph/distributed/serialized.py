@@ -8,15 +8,15 @@ from typing import Any
 from ..errors import PlanError, message
 from .data_parallel import DataParallel
 from .hybrid import Hybrid
-from .pipeline import PipelineParallel
 from .strategies import Strategy
-from .tensor import TensorParallel
 
 __all__ = ["strategy_of", "written"]
 
-_KINDS: dict[str, type[Strategy]] = {
-    kind.__name__: kind for kind in (DataParallel, PipelineParallel, TensorParallel)
-}
+def _kinds() -> dict[str, type[Strategy]]:
+    """Return the package's strategies by name; what is saved can be made again from its options."""
+    room = f"{__package__}."
+    kinds = Strategy.__subclasses__()
+    return {kind.__name__: kind for kind in kinds if kind.__module__.startswith(room)}
 
 
 def written(strategy: Strategy | None) -> dict[str, Any] | None:
@@ -32,7 +32,7 @@ def written(strategy: Strategy | None) -> dict[str, Any] | None:
         return None
     if type(strategy) is Hybrid:
         return {"kind": "Hybrid", "of": [written(given) for given in strategy.strategies]}
-    if type(strategy) not in _KINDS.values():
+    if type(strategy) not in _kinds().values():
         raise PlanError(
             message(
                 f"a function with distribute={strategy!r} cannot be saved: "
@@ -58,4 +58,4 @@ def strategy_of(form: Mapping[str, Any] | None) -> Strategy | None:
     if form["kind"] == "Hybrid":
         given = [strategy_of(each) for each in form["of"]]
         return Hybrid(*(each for each in given if each is not None))
-    return _KINDS[form["kind"]](**form["options"])
+    return _kinds()[form["kind"]](**form["options"])

@@ -67,7 +67,7 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("calls", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", list(STRATEGIES))
 def test_ranks_scale_and_skip_as_one_process(
     rng: np.random.Generator, name: str, calls: int

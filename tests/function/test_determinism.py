@@ -54,8 +54,10 @@ def trained(threads: int, sizes: Sequence[int], noise: bool) -> tuple[list[np.nd
 
 @pytest.mark.parametrize(
     ("sizes", "noise"),
-    [((784, 528, 10), False), ((256, 96, 96, 10), True)],
-    ids=["seed network", "dropout"],
+    [
+        pytest.param((784, 528, 10), False, marks=pytest.mark.slow, id="seed network"),
+        pytest.param((256, 96, 96, 10), True, id="dropout"),
+    ],
 )
 def test_training_repeats(sizes: tuple[int, ...], noise: bool) -> None:
     runs = {count: [trained(count, sizes, noise) for _ in range(2)] for count in (1, 2)}

@@ -86,6 +86,22 @@ def sample_of(name: str, i: int) -> tuple[Record, Sample]:
     return record, record.tests.samples()[i]
 
 
+def some_samples(record: Record, which: str) -> list[int]:
+    """Return the numbers of "all" samples, or of the "first" of each set of operands' dtypes."""
+    found: dict[Any, int] = {}
+    for i, sample in enumerate(record.tests.samples() if record.tests.samples is not None else ()):
+        parts = flattened(sample.inputs)
+        dtypes = frozenset(v.dtype for v in parts if isinstance(v, (np.ndarray, np.generic)))
+        found.setdefault(dtypes if which == "first" else i, i)
+    return list(found.values())
+
+
+# `make test` takes the first sample of each record and dtype, `make test-all` all of them.
+FIRST_OR_ALL = pytest.mark.parametrize(
+    "which", ["first", pytest.param("all", marks=pytest.mark.slow)]
+)
+
+
 def is_float_array(value: Any) -> bool:
     """Tell whether a sample's operand is an array of floats."""
     return isinstance(value, (np.ndarray, np.generic)) and is_float(value.dtype)

@@ -12,7 +12,18 @@ import numpy as np
 import pytest
 from interpreted import values
 from random_graphs import random_program
-from table import PUBLIC, flattened, leaves, mapped, results, rounded, sample_of, together
+from table import (
+    FIRST_OR_ALL,
+    PUBLIC,
+    flattened,
+    leaves,
+    mapped,
+    results,
+    rounded,
+    sample_of,
+    some_samples,
+    together,
+)
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
@@ -240,14 +251,15 @@ def has_nan(operands: tuple[Any, ...]) -> bool:
                if isinstance(v, (np.ndarray, np.generic)))  # fmt: skip
 
 
+@FIRST_OR_ALL
 @pytest.mark.parametrize("names", together(PUBLIC, 40), ids=lambda names: f"{names[0]}-{names[-1]}")
-def test_each_operation_in_each_dtype(names: list[str]) -> None:
+def test_each_operation_in_each_dtype(names: list[str], which: str) -> None:
     """Exported, checked and run by onnxruntime as here; or refused, with the operations named."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     no_kernel = onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented
     for name in names:
         record = PUBLIC[name]
-        for i in range(len(record.tests.samples() if record.tests.samples is not None else ())):
+        for i in some_samples(record, which):
             _, sample = sample_of(name, i)
             for dtype, operands in variants(sample):
                 nodes, feeds = leaves(operands)

@@ -76,7 +76,7 @@ def test_reference_gradients_agree_with_differences():
         assert abs(difference - (gradient * direction).sum()) < 1e-7
 
 
-@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("layers", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
 def test_changes_of_the_weights(layers):
     initial = initial_parameters((784, *[528] * layers, 10), seed=layers)
     images, labels = digits(10_000)

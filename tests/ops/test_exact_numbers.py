@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interpreted import values
-from table import PUBLIC, flattened, results, rounded, sample_of
+from table import FIRST_OR_ALL, PUBLIC, flattened, results, rounded, sample_of, some_samples
 
 import magmagraph as mg
 from magmagraph.dtypes import is_inexact
@@ -122,12 +122,12 @@ def _assert_same(narrow: Any, wide: Any, what: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # options may leave a function's domain
+@FIRST_OR_ALL
 @pytest.mark.parametrize("name", PUBLIC)
-def test_numbers_beside_64_bits_keep_their_digits(name: str) -> None:
+def test_numbers_beside_64_bits_keep_their_digits(name: str, which: str) -> None:
     record = PUBLIC[name]
     assert record.function is not None
-    assert record.tests.samples is not None
-    for i in range(len(record.tests.samples())):
+    for i in some_samples(record, which):
         for case in _cases(name, i):
             label = case[0]
             try:

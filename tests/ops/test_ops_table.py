@@ -26,6 +26,7 @@ from table import (
     rounded,
     sample_of,
     samples,
+    some_samples,
     together,
     widened,
 )
@@ -54,6 +55,7 @@ GRADIENTS = [
     for dtype in WIDEST
     if dtype == "float64" or (dtype in TABLE[name].dtypes and not sample_of(name, i)[1].real)
 ]
+FIRST_GRADIENTS = [case for case in GRADIENTS if case[1] in some_samples(TABLE[case[0]], "first")]
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -193,34 +195,32 @@ def test_named_dimension_gives_the_same(name: str, i: int) -> None:
 
 
 PLANNED = [
-    pytest.param("off", "2", None, id="off"),
-    pytest.param("auto", "g", None, id="little optimized"),
-    pytest.param("auto", "2", 1, id="first sample"),
-    pytest.param("auto", "2", None, id="auto", marks=pytest.mark.slow),
+    pytest.param("off", "first", id="off, first samples"),
+    pytest.param("auto", "first", id="auto, first samples"),
+    pytest.param("off", "all", id="off", marks=pytest.mark.slow),
+    pytest.param("auto", "all", id="auto", marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(("compiler", "level", "count"), PLANNED)
+@pytest.mark.optimized
+@pytest.mark.parametrize(("compiler", "which"), PLANNED)
 @pytest.mark.parametrize("names", together(PUBLIC, 4), ids=",".join)
 def test_planned_is_interpreted(
-    names: list[str], compiler: str, level: str, count: int | None, monkeypatch: pytest.MonkeyPatch
+    names: list[str], compiler: str, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With kernels from the C compiler, and with those of the fallback.
 
     And so are feeds that lie in memory in another order, with gaps: to the bit, and unchanged.
-    The compiler takes four times as long where it optimizes as users let it: then the first sample
-    of a record stands for all, in each dtype.
     """
     monkeypatch.setattr(mg.config, "compiler", compiler)
-    monkeypatch.setenv("MAGMAGRAPH_OPTIMIZATION", level)
     made: list[Any] = []
     owners: list[str] = []
     feeds: dict[Any, Any] = {}
     for name in names:
         record = PUBLIC[name]
-        assert record.tests.samples is not None
         assert record.function is not None
-        for i, sample in enumerate(record.tests.samples()[:count]):
+        for i in some_samples(record, which):
+            _, sample = sample_of(name, i)
             for dtype in dtypes_of(record):
                 nodes, fed = leaves(rounded(sample.inputs, dtype), f"{name}_{dtype.name}_{i}_")
                 feeds |= fed
@@ -304,8 +304,19 @@ def test_gradient_is_the_central_difference(name: str, i: int, dtype: str) -> No
     assert here == there
 
 
-@each_record(GRADIENTS)
+@each_record(FIRST_GRADIENTS)
 def test_second_derivative_is_the_central_difference(name: str, i: int, dtype: str) -> None:
+    check_second_derivative(name, i, dtype)
+
+
+@pytest.mark.slow
+@each_record(GRADIENTS)
+def test_all_second_derivatives(name: str, i: int, dtype: str) -> None:
+    check_second_derivative(name, i, dtype)
+
+
+def check_second_derivative(name: str, i: int, dtype: str) -> None:
+    """Compare the derivative of a slope in a fixed direction with central differences."""
     found = _differentiated(name, i, dtype)
     if found is None:
         return

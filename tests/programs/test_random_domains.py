@@ -70,10 +70,11 @@ def _compiled(judge: Judge, dtype: str, label: str, rng: np.random.Generator) ->
         assert dump(load(text)) == text, label
 
 
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 8), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", DOMAINS)
-def test_domains(name: str) -> None:
+def test_domains(name: str, seeds: range) -> None:
     """NumPy's values, central differences, and compiled functions in both precisions."""
-    for seed in range(4 if name == "network" else 8):
+    for seed in seeds:
         label = f"case({name!r}, {seed})"
         judge = Judge(lambda dtype, seed=seed: case(name, seed, dtype), _with_gradients)
         assert judge.against_numpy() is None, f"{label}: {judge.against_numpy()}"

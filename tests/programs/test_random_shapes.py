@@ -67,11 +67,17 @@ def _restore(values: Mapping[Node, np.ndarray]) -> None:
         variable.value = value  # type: ignore[attr-defined]
 
 
+def groups(count: int, quick: int) -> list[Any]:
+    """Return numbers of groups of seeds; `make test` runs the first ones."""
+    slow = [pytest.param(group, marks=pytest.mark.slow) for group in range(quick, count)]
+    return [*range(quick), *slow]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("group", range(4))
+@pytest.mark.parametrize("group", groups(6, quick=1))
 def test_tiles(group: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "compiler", "off")
-    for seed in range(30 * group, 30 * group + 30):
+    for seed in range(20 * group, 20 * group + 20):
         check(shaped_program(seed, dtype=dtype), dtype, f"seed {seed}")
 
 
@@ -86,9 +92,10 @@ def test_results_over_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("skipped", OPTIONAL)
-def test_without_a_pass(skipped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("group", groups(3, quick=1))
+def test_without_a_pass(group: int, skipped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "compiler", "off")
-    for seed in range(200, 215):
+    for seed in range(200 + 5 * group, 205 + 5 * group):
         check(shaped_program(seed), "float64", f"seed {seed}", skip=(skipped,))
 
 

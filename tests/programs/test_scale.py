@@ -1,5 +1,7 @@
 """Programs of 100,000 nodes: every stage takes them, and none visits a node too often.
 
+`make test` takes a chain of 6,000, six times as deep as Python's stack may be.
+
 Growth is counted, not timed: how often shape rules run, expressions are interned, nodes are
 analysed. The times are in benchmarks/scale.py.
 """
@@ -29,6 +31,7 @@ from magmagraph.text.writing import dump
 GROWTH = 4
 SMALL = 2_000  # so many that the parts of graphs which make one kernel fill their bounds
 LARGE = 100_000
+DEEP = 6_000
 
 
 def chain(count: int) -> tuple[Node, Node]:
@@ -116,7 +119,7 @@ def stages(make: Callable[[int], tuple[Node, Node]], size: int, counts: Counts) 
     return found
 
 
-@pytest.mark.parametrize("make", [chain, woven])
+@pytest.mark.parametrize("make", [pytest.param(chain, marks=pytest.mark.slow), woven])
 def test_no_stage_looks_at_a_node_more_often_in_a_larger_graph(
     make: Callable[[int], tuple[Node, Node]], counts: Counts
 ) -> None:
@@ -145,21 +148,21 @@ def test_the_budget_bounds_the_analyses(counts: Counts) -> None:
 
 
 def run_everything(
-    make: Callable[[int], tuple[Node, Node]], folder: Path, patch: pytest.MonkeyPatch
+    make: Callable[[int], tuple[Node, Node]], size: int, folder: Path, patch: pytest.MonkeyPatch
 ) -> None:
     patch.setattr(mg.config, "verify", False)
     limit = sys.getrecursionlimit()
-    x, value = make(LARGE)
+    x, value = make(size)
     gradient = mg.grad(mg.sum(value), x)
     f = mg.function([x], [value, gradient], compile_budget=1.0)
     f.compile()
-    assert len(f.source_graph.nodes) > LARGE
+    assert len(f.source_graph.nodes) > size
     feed = np.linspace(0.1, 0.4, 4, dtype=np.float32)
     forward, backward = f(feed)
     assert np.isfinite(forward).all() and np.isfinite(backward).all()
     if make is chain:
         wanted = feed.astype(np.float64)
-        for i in range(LARGE // 2):
+        for i in range(size // 2):
             wanted = np.sin(wanted) * (1.0 + 1e-6 * i)
         np.testing.assert_allclose(forward, wanted, rtol=2e-3)
     text = dump(f.source_graph)
@@ -174,13 +177,17 @@ def run_everything(
     assert sys.getrecursionlimit() == limit
 
 
-def test_a_chain_of_100_000_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_everything(chain, tmp_path, monkeypatch)
+@pytest.mark.parametrize("size", [DEEP, pytest.param(LARGE, marks=pytest.mark.slow)])
+def test_every_stage_takes_a_long_chain(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert size > 5 * sys.getrecursionlimit()
+    run_everything(chain, size, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
 def test_a_random_graph_of_100_000_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_everything(woven, tmp_path, monkeypatch)
+    run_everything(woven, LARGE, tmp_path, monkeypatch)
 
 
 DROP = """
@@ -199,12 +206,8 @@ print("dropped")
 """
 
 
-@pytest.mark.parametrize(
-    "count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_dropping_a_long_chain_needs_no_stack(count: int) -> None:
     code = DROP.format(count=count)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "dropped\n"), done.stderr

@@ -78,6 +78,7 @@ def tree(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
 
 
+@functools.cache
 def module_exists(dotted: str) -> bool:
     place = ROOT.joinpath(*dotted.split("."))
     return place.with_suffix(".py").is_file() or place.is_dir()
@@ -90,24 +91,35 @@ def origin(path: str, node: ast.ImportFrom) -> str:
     return ".".join([*base, *filter(None, [node.module])])
 
 
-def imports(path: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the full name of each module that a file imports, anywhere in it."""
-    for node in ast.walk(tree(path)):
+@functools.cache
+def import_nodes(path: str) -> list[ast.Import | ast.ImportFrom]:
+    """Return the imports of a file, anywhere in it."""
+    return [n for n in ast.walk(tree(path)) if isinstance(n, (ast.Import, ast.ImportFrom))]
+
+
+@functools.cache
+def imports(path: str) -> list[tuple[int, str]]:
+    """Return the line and the full name of each module that a file imports."""
+    found = []
+    for node in import_nodes(path):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        else:
             start = origin(path, node)
-            yield node.lineno, start
-            for alias in node.names:
-                if module_exists(f"{start}.{alias.name}"):
-                    yield node.lineno, f"{start}.{alias.name}"
+            names = (f"{start}.{alias.name}" for alias in node.names)
+            found += [(node.lineno, name) for name in (start, *filter(module_exists, names))]
+    return found
 
 
 def room(dotted: str) -> str | None:
     """Return the room, or public module, that a module of the package is in."""
     parts = dotted.split(".")
     return parts[1] if parts[0] == "magmagraph" and len(parts) > 1 else None
+
+
+def forget() -> None:
+    for cached in (tree, import_nodes, imports, module_exists):
+        cached.cache_clear()
 
 
 def test_the_walk_sees_imports_of_all_forms(tmp_path, monkeypatch):
@@ -119,9 +131,9 @@ def test_the_walk_sees_imports_of_all_forms(tmp_path, monkeypatch):
     )
     (tmp_path / "magmagraph/passes/report.py").touch()
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    tree.cache_clear()
+    forget()
     found = {name for _, name in imports("magmagraph/passes/fuse.py")}
-    tree.cache_clear()
+    forget()
     assert {"a.b", "magmagraph.runtime", "magmagraph.passes.report", "cupy"} <= found
     assert "magmagraph.runtime.cache" in found
     rooms = [room(name) for name in ("magmagraph.passes.x", "magmagraph.ir.op", "numpy")]
@@ -142,30 +154,36 @@ def upward(path: str) -> set[tuple[str, str]]:
     return {(own, name) for name in targets if ORDER.index(name) > ORDER.index(own)}
 
 
-@pytest.mark.parametrize("path", SOURCES)
-def test_imports_follow_the_arrows(path):
-    linked = [name for _, name in imports(path) if name.split(".")[0] in ("passes", "runtime")]
-    assert not linked, "the links at the top are not installed"
-    wrong = upward(path) - set(UPWARD)
-    assert not wrong, f"{path} imports a room above it: {wrong}"
+def test_imports_follow_the_arrows():
+    wrong = {path: pairs for path in SOURCES if (pairs := upward(path) - set(UPWARD))}
+    assert not wrong, f"files import rooms above them: {wrong}"
+
+
+def test_no_import_goes_by_the_links_at_the_top():
+    """They are not installed."""
+    first = {path: {name.split(".")[0] for _, name in imports(path)} for path in SOURCES}
+    assert [path for path in SOURCES if first[path] & {"passes", "runtime"}] == []
 
 
 # The demo's network is written as a user would write it, and only the command line imports it.
 IMPORTS_THE_ROOT = "magmagraph/cli/network.py"
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path != IMPORTS_THE_ROOT])
-def test_no_module_imports_the_root(path):
-    """Modules take a name from where it is defined; the root is for users."""
-    wrong = []
-    for node in ast.walk(tree(path)):
+def from_the_root(path: str) -> Iterator[str]:
+    """Yield the places where a file imports the package itself, or a name of it."""
+    for node in import_nodes(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name == "magmagraph"]
-        elif isinstance(node, ast.ImportFrom):
-            if origin(path, node) == "magmagraph":
-                names = [a.name for a in node.names if not module_exists(f"magmagraph.{a.name}")]
-        wrong += [f"{path}:{node.lineno} imports {name} of the root" for name in names]
+        elif origin(path, node) == "magmagraph":
+            names = [a.name for a in node.names if not module_exists(f"magmagraph.{a.name}")]
+        yield from (f"{path}:{node.lineno} imports {name} of the root" for name in names)
+
+
+def test_no_module_imports_the_root():
+    """Modules take a name from where it is defined; the root is for users."""
+    paths = [path for path in SOURCES if path != IMPORTS_THE_ROOT]
+    wrong = [place for path in paths for place in from_the_root(path)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -179,10 +197,10 @@ def imported_files(path: str) -> set[str]:
     imported (``from ..package import module``) does not count, unless a name is taken from it.
     """
     modules: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in import_nodes(path):
         if isinstance(node, ast.Import):
             modules.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             start = origin(path, node)
             names = [f"{start}.{alias.name}" for alias in node.names]
             modules.update(name if module_exists(name) else start for name in names)
@@ -219,11 +237,13 @@ def test_imports_anywhere_in_a_file_close_a_circle(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.py"))
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    tree.cache_clear()
+    forget()
     found = circles({path: imported_files(path) for path in files})
-    tree.cache_clear()
+    forget()
     own_files = [
-        "magmagraph/nodes.py", "magmagraph/passes/fuse.py", "magmagraph/passes/report.py",
+        "magmagraph/nodes.py",
+        "magmagraph/passes/fuse.py",
+        "magmagraph/passes/report.py",
     ]
     assert found == [own_files]
 
@@ -259,10 +279,10 @@ def test_each_library_has_its_files():
     assert needed == {(name, place) for name, places in ONLY_IN.items() for place in places}
 
 
-@pytest.mark.parametrize("path", SOURCES)
-def test_optional_libraries_stay_in_their_files(path):
+def test_optional_libraries_stay_in_their_files():
     wrong = [
         f"{path}:{line} imports {name}"
+        for path in SOURCES
         for line, name in imports(path)
         if (places := ONLY_IN.get(name.split(".")[0])) is not None and not below(path, places)
     ]

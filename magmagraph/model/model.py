@@ -23,6 +23,7 @@ from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
 from . import files, replay
 from .architecture import build_layer, build_optimizer, describe_layer
+from .changes import checked_changes
 from .compiling import Compiling, no_optimizer
 from .copying import Copying
 from .data import as_array, check_rows, checked_size, conform_inputs, given_inputs, on_host
@@ -31,6 +32,7 @@ from .losses import Labels, loss_function
 from .metrics import checked_metrics
 from .saving import Saving, loading
 from .skeleton import build_graph
+from .sources import Source, source_of
 from .summary import Summary, summarize
 from .training import History, Training, check_options
 
@@ -196,30 +198,38 @@ class Model(Compiling, Copying, Saving):
         *,
         batch_size: Any = 32,
         epochs: int = 1,
-        validation_data: tuple[Any, Any] | None = None,
+        validation_data: Any = None,
         validation_split: float = 0.0,
         callbacks: Iterable[Any] = (),
         shuffle: bool = True,
-        resume: Any = None,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        verbose: int | str = "auto",
         progress: bool | None = None,
+        resume: Any = None,
+        resume_changes: str | Iterable[str] = (),
         **options: Any,
     ) -> History:
         """Train.
 
         Parameters
         ----------
-        x : array, or list of arrays
-            Examples, ``(rows, ...)``, for each input; ints become floats. Or an iterable of
-            batches ``(x, y)`` to go through once an epoch (`mg.batches`; no generator, which
-            ends with its first epoch).
+        x : array, list of arrays, iterable of batches, or set of examples
+            Examples, ``(rows, ...)``, for each input; ints become floats. Or, without `y`, an
+            iterable of batches ``(x, y)`` or ``(x, y, weights)``, tuples or lists, to go through
+            once an epoch: `mg.batches`, a DataLoader of torch, a list. Or an object with
+            ``__len__`` and ``__getitem__`` that gives examples ``(x, y)`` by their positions.
         y : array
             Labels: numbers of classes, or values; those of a network with one output may lack
             its axis.
         batch_size : int or callable
-            Examples in a step. A function of the epoch (from 0) makes batches grow.
+            Examples in a step. A function of the epoch (from 0) makes batches grow. Batches that
+            are given as such keep their sizes.
         epochs : int
             How often to go through all examples, counted from the beginning of the run.
-        validation_data : (x, y), optional
+        validation_data : (x, y), (x, y, weights), or iterable of batches, optional
             Evaluated after every epoch.
         validation_split : float
             Part of the rows, the last ones, that is kept aside for validation instead.
@@ -228,12 +238,34 @@ class Model(Compiling, Copying, Saving):
             the run by returning True.
         shuffle : bool
             Whether every epoch, also of a later run, has an order of its own; the model's seed
-            decides.
+            decides. Batches that are given as such keep their order.
+        class_weight : dict, sequence or "balanced", optional
+            A weight for each class, ``{class: weight}`` (classes that it does not name have 1), by
+            which the loss of its rows is multiplied. "balanced" takes rows / (classes * rows of the
+            class), so that the mean over rows is 1.
+        sample_weight : array, optional
+            A weight for each row, shape ``(rows,)``. With weights the loss is the mean over rows of
+            weight times loss, and metrics count all rows alike.
+        initial_epoch : int
+            The number of the first epoch: a run of ``epochs=10, initial_epoch=4`` has 6, which
+            have the orders and rates of the last 6 of 10.
+        steps_per_epoch : int, optional
+            How many batches are an epoch, instead of one pass over the data; the next epoch goes
+            on where this one ends. With it, `x` may be a generator.
+        verbose : int or str
+            0 shows nothing, 1 a bar and a line for each epoch, 2 plain lines; "auto" is 1 where
+            the output is a terminal, and else 0.
+        progress : bool, optional
+            True is ``verbose=1``, False is ``verbose=0``.
         resume : path, optional
             A file that `mg.callbacks.Checkpoint` wrote: the run goes on where it was cut, and ends
-            as if it had not been. A file that is not there yet starts from the beginning.
-        progress : bool, optional
-            Whether progress is shown; where the output is a terminal, unless said.
+            as if it had not been. A file that is not there yet starts from the beginning. `epochs`
+            may be more than before.
+        resume_changes : str, or sequence of str
+            What else may differ from the run that wrote the file, and is that of this call:
+            "learning_rate", "optimizer" (which begins anew), "callbacks" (those of a class that the
+            file knows go on), "data", "batch_size", "shuffle", "seed", "loss", "metrics",
+            "regularize". An epoch that was cut begins again where its data or loss may differ.
         **options
             Of `mg.function`, for the training step: ``distribute=``, ``passes=``, ...
 
@@ -246,13 +278,14 @@ class Model(Compiling, Copying, Saving):
         ------
         DataError
             If the data do not fit the model or each other, hold NaN, or name a class that there
-            is not, or the file to resume from belongs to another model or other data; before
-            anything is changed.
+            is not, or the file to resume from is of a run that differs in what `resume_changes`
+            does not name; before anything is changed.
         ConfigError
             If a setting is none, or a callback watches a number that is not reported.
         DivergedError
             If the loss or a weight turns NaN or infinite. The weights, and all else that a step
-            renews, are then those of the beginning of the epoch.
+            renews, are then those of the beginning of the epoch. The text names the layer, the
+            operation and the line that made the first such value.
 
         Examples
         --------
@@ -270,6 +303,16 @@ class Model(Compiling, Copying, Saving):
             raise ConfigError(
                 message(f"validation_split={validation_split!r}", need="0 <= validation_split < 1")
             )
+        if progress is not None:
+            verbose = int(progress)
+        if resume is not None and initial_epoch:
+            raise ConfigError(
+                message(
+                    f"resume= is given with initial_epoch={initial_epoch}",
+                    need="one of them: the file says at which epoch the run goes on",
+                )
+            )
+        changes = checked_changes(resume_changes)
         training = Training(
             self,
             x,
@@ -280,19 +323,25 @@ class Model(Compiling, Copying, Saving):
             validation_split=validation_split,
             callbacks=callbacks,
             shuffle=shuffle,
-            progress=progress,
+            verbose=verbose,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
             options=options,
         )
         if resume is not None:
-            training.resume(resume)
+            training.resume(resume, changes)
         return training.run()
 
-    def evaluate(self, x: Any, y: Any, *, batch_size: int = 256) -> dict[str, Any]:
+    def evaluate(
+        self, x: Any, y: Any = None, *, sample_weight: Any = None, batch_size: int = 256
+    ) -> dict[str, Any]:
         """Return the loss and the metrics over some examples.
 
         Parameters
         ----------
-        x, y
+        x, y, sample_weight
             As for `fit`.
         batch_size : int
             Examples that are computed together.
@@ -308,8 +357,8 @@ class Model(Compiling, Copying, Saving):
             As `fit`.
         """
         size = checked_size(batch_size)
-        xs, values, labels = self._checked(x, y)
-        return self._evaluated(xs, values, labels, size)
+        self._check_loss()
+        return self._evaluated(source_of(self, x, y, sample_weight), size)
 
     def _checked(self, x: Any, y: Any) -> tuple[list[np.ndarray], np.ndarray, Labels]:
         self._ready(x)
@@ -331,17 +380,15 @@ class Model(Compiling, Copying, Saving):
         labels = self._known.setdefault(fresh.kind, fresh)  # one input for all functions
         return xs, labels.conform(given), labels
 
-    def _evaluated(
-        self, xs: list[np.ndarray], y: np.ndarray, labels: Labels, batch_size: int
-    ) -> dict[str, Any]:
-        compiled = self._evaluation(labels)
-        rows = len(y)
+    def _evaluated(self, data: Source, batch_size: int) -> dict[str, Any]:
+        compiled = self._evaluation(data.labels, data.weighted)
+        rows = 0
         totals: list[Any] = [0.0] * (1 + len(self.metrics))
-        for start in range(0, rows, batch_size):
-            part = slice(start, start + batch_size)
-            loss, *found = on_host(compiled(*(x[part] for x in xs), y[part]))
-            totals[0] += float(loss) * len(y[part])
+        for count, batch in data.epoch(0, batch_size, None, (0, 1)):
+            loss, *found = on_host(compiled(*batch))
+            totals[0] += float(loss) * count
             totals[1:] = [a + np.asarray(b) for a, b in zip(totals[1:], found, strict=True)]
+            rows += count
         return self._result(totals, rows)
 
     def _result(self, totals: Sequence[Any], rows: int) -> dict[str, Any]:
@@ -462,7 +509,7 @@ class Model(Compiling, Copying, Saving):
         custom: Mapping[str, type[Layer]] | None = None,
         **options: Any,
     ) -> Model:
-        """Return a model from a file that `save` wrote.
+        """Return a model from a file that `save` or a checkpoint wrote.
 
         Of a model, ``model.load(path)``, it reads the weights into that one and returns it, as
         `load_weights` does.
@@ -625,7 +672,7 @@ class NeuralNetwork(Model):
         custom: Mapping[str, type[Layer]] | None = None,
         **options: Any,
     ) -> NeuralNetwork:
-        """Return a network from a file that `save` wrote.
+        """Return a network from a file that `save` or a checkpoint wrote.
 
         Of a network, ``net.load(path)``, it reads the weights into that one and returns it, as
         `load_weights` does.
@@ -670,7 +717,7 @@ class NeuralNetwork(Model):
 
 def _read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
     """Return the model of a file; see `Model.load`."""
-    tensors, about = files.read(path, "model")
+    tensors, about = files.read_weights(path)
     held = about["architecture"]
     if held is None:
         raise DataError(

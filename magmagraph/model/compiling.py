@@ -38,6 +38,7 @@ class Compiling:
     seed: int
     options: dict[str, Any]
     _functions: dict[Any, Function]
+    _last: tuple[Labels, bool, dict[str, Any]] | None  # what the last step was asked for
     _drawn: int
 
     def weights(self) -> dict[str, Weight]:
@@ -181,7 +182,7 @@ class Compiling:
         # The optimizer itself: a later one may have the address of one that is gone.
         chosen = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
         place = ("step", weighted, *self._asked(labels), *chosen)
-        self._last_step = place
+        self._last = (labels, weighted, options)
         if place not in self._functions:
             outputs = self._form(training=True)
             weights = self._weights_input() if weighted else None

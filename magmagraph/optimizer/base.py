@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -104,6 +104,16 @@ class Optimizer:
         self._rate = Rate(learning_rate, "learning_rate")
         self._group_rates: dict[tuple[Variable, ...], Rate] = {}
         self._memory = Memory()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from ..help.spellings import OF_OPTIMIZER
+
+            if name not in OF_OPTIMIZER:
+                return object.__getattribute__(self, name)  # it raises as it did
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message(text, hint=OF_OPTIMIZER[name]), name=name, obj=self)
 
     # What a subclass gives.
 

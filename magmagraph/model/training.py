@@ -18,6 +18,7 @@ from ..errors import ArgumentError, ConfigError, DataError, DivergedError, messa
 from ..function import Function
 from .callbacks import Callback, Checkpoint, as_callback
 from .data import checked_size, on_host
+from .divergence import explain
 from .history import History
 from .progress import Progress
 from .resuming import Resumable
@@ -317,12 +318,40 @@ class Training(Resumable):
     def _one_epoch(self) -> None:
         """Go through what is left of an epoch; leave nothing of one that fails by its data."""
         kept = [(held, held.value) for held in self.function.updated]
+        first = self.step
         try:
             self._steps_of_epoch()
-        except (DataError, DivergedError):
+        except (DataError, DivergedError) as error:
             for held, value in kept:
                 held.assign(value)
+            if isinstance(error, DivergedError):
+                self._explain(error, first)
+                for held, value in kept:
+                    held.assign(value)
             raise
+
+    def _explain(self, error: DivergedError, first: int) -> None:
+        """Add to an error what made the first value that is not finite, from this step on."""
+        done, self.step, self._left = self.step, first, None
+        explained = False
+        # Other ranks do not repeat theirs, and a generator does not give its batches again.
+        if not self._team.spread and not getattr(self.data, "once", False):
+            try:
+                explained = explain(error, self.function, self._batches(), self._finite_weights)
+            except Exception as failure:  # of the user's data, say: the error itself counts
+                error.add_note(f"why is not known: the epoch cannot be repeated: {failure}")
+        self.step = done
+        if explained and self.epoch == self._initial and error.step == 0:
+            return  # what the weights began with: no rate has changed them
+        hint = "a smaller learning rate, or clip_norm="
+        error.args = (f"{error}\n  try: {hint}", *error.args[1:])
+
+    def _finite_weights(self) -> bool:
+        try:
+            self.check_weights()
+        except DivergedError:
+            return False
+        return True
 
     def _steps_of_epoch(self) -> None:
         began = time.perf_counter()
@@ -412,7 +441,6 @@ class Training(Resumable):
                 f"{what} in epoch {self.epoch}, step {self.step}; the weights are those of the "
                 "beginning of the epoch",
                 need="finite losses",
-                hint="a smaller learning rate, or clip_norm=",
             ),
             self.step,
         )

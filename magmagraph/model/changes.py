@@ -79,8 +79,11 @@ def _difference(there: Any, here: Any) -> str:
     place = ""
     while True:
         if isinstance(there, Mapping) and isinstance(here, Mapping):
-            keys: Iterable[Any] = dict.fromkeys((*there, *here))
-            parts = [(key, there.get(key), here.get(key)) for key in keys]
+            for one, other, where in ((there, here, "there"), (here, there, "here")):
+                for key in one:
+                    if key not in other:
+                        return f"{place}{key}: {_shown(one[key])} {where} alone"
+            parts: list[tuple[Any, Any, Any]] = [(key, there[key], here[key]) for key in there]
         elif isinstance(there, (list, tuple)) and isinstance(here, (list, tuple)):
             if len(there) != len(here) or all(isinstance(v, (int, float, str)) for v in here):
                 break

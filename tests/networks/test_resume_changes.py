@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.model.changes import check_same
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 4)).astype(np.float32)
@@ -156,3 +157,17 @@ def test_layers_may_not_differ_and_unknown_names_are_refused(cut):
         net.fit(X, Y, resume=path, resume_changes="learning_rates")
     with pytest.raises(mg.ConfigError, match="one of them"):
         net.fit(X, Y, resume=path, initial_epoch=2)
+
+
+def test_differences_of_json_values_are_found_wherever_they_are():
+    there = {"a": [1, {"b": None, "c": [[1], [2]]}]}
+    for here, text in (
+        ({"a": [1, {"c": [[1], [2]]}]}, "a: number 1: b: None there alone"),
+        ({"a": [1, {"b": None, "c": [[1], [2]], "d": 3}]}, "a: number 1: d: 3 here alone"),
+        ({"a": [1, {"b": None, "c": [[1], [3]]}]}, "a: number 1: c: number 1: [2] there, [3] here"),
+        ({"a": 2}, "a: [1, {'b': None, 'c': [[1], [2]]}] there, 2 here"),
+        ({"a": [1]}, "a: [1, {'b': None, 'c': [[1], [2]]}] there, [1] here"),
+    ):
+        with pytest.raises(mg.DataError) as caught:
+            check_same("'file'", {"seed": there}, {"seed": here}, frozenset())
+        assert f"seed: {text}\n" in str(caught.value)

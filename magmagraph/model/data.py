@@ -49,7 +49,7 @@ def as_array(given: Any, what: str = "the data") -> np.ndarray:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         need = "rows of one length" if isinstance(given, (list, tuple)) else "an array of numbers"
         raise DataError(message(f"{what} are no array: {error}", need=need)) from None
-    if array.dtype.kind == "O" and array.size and made_of_numbers(array):
+    if array is not given and array.dtype.kind == "O" and array.size and made_of_numbers(array):
         # A table of pandas with columns of several dtypes.
         array = np.asarray(array.tolist())
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

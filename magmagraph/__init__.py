@@ -46,11 +46,12 @@ _NAMES = {
         "UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
+    "function.tracing": "grad jit value_and_grad",
     "functional":
         "alpha_dropout batch_norm batch_statistics dropout group_norm gumbel_softmax instance_norm "
         "layer_norm local_response_norm log_softmax logmeanexp normalize rms_norm "
         "running_statistics softmax softmin spatial_dropout standardize",
-    "autodiff.autodiff": "grad value_and_grad vjp",
+    "autodiff.autodiff": "vjp",
     "autodiff.derivatives": "hessian hvp jacobian jvp",
     "autodiff.implicit": "FixedPoint fixed_point root",
     "ir.graph": "Graph Node",

@@ -12,6 +12,8 @@
 =================  ==========================================================================
 """
 
+from typing import NoReturn
+
 from .help.argument_errors import tell, tell_classes
 from .model.callbacks import (
     Callback,
@@ -42,3 +44,9 @@ tell_classes(globals(), __all__)
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> NoReturn:
+    from .help.spellings import missing
+
+    raise missing(__name__, name)

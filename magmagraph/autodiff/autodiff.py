@@ -36,56 +36,32 @@ from ..ops.shape.joining import broadcast_to
 from .route import Route
 from .transforms.rebuild import observes, rebuild, unobserved
 
-__all__ = ["grad", "value_and_grad", "vjp"]
+__all__ = ["grad", "vjp"]
 
 _UNUSED = ("raise", "zeros")
 
 
 def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
-    """Build the gradient of a scalar with respect to nodes.
+    """Build the gradient of a scalar with respect to nodes: `mg.grad` of a node, which says more.
 
     Parameters
     ----------
     loss : Node
-        A scalar (shape ``()``) of a float dtype; real also where it is computed from complex nodes.
+        A scalar of a float dtype.
     wrt : Node, or a nested list, tuple or dict of nodes
-        The targets: variables, inputs, or any nodes that the loss is computed from. For a
-        target in the middle of the graph the gradient takes the target as free, whatever it
-        is computed from.
+        The targets.
     unused : {"raise", "zeros"}, optional
         What to do for a target that no gradient reaches.
 
     Returns
     -------
     Node, or the nested form of `wrt`
-        For each target its gradient, of the target's shape and dtype. It is an ordinary graph,
-        so that it can be differentiated again. For a complex target ``z`` it is
-        ``dL/dRe(z) + i dL/dIm(z)``, so that ``z - rate * gradient`` descends (as PyTorch has it;
-        JAX gives the conjugate).
 
     Raises
     ------
     GradientError
         Where the loss is not a float scalar, a target is not a float node, or no gradient
         reaches a target and `unused` is "raise".
-
-    See Also
-    --------
-    value_and_grad, vjp, jvp, jacobian, hessian
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> x = mg.var("x", init=[1.0, 2.0, 3.0])
-    >>> mg.grad(mg.sum(x**2), x).eval()
-    array([2., 4., 6.], dtype=float32)
-
-    The result has the form of the targets, and can be differentiated again:
-
-    >>> a, b = mg.var("a", init=2.0), mg.var("b", init=3.0)
-    >>> first = mg.grad(a**3 * b, {"a": a, "b": b})
-    >>> mg.grad(first["a"], b).eval()
-    array(12., dtype=float32)
     """
     check_loss("grad", loss)
     targets = check_targets("grad", wrt, takes_complex=True)
@@ -103,36 +79,6 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
         for (_, target), cotangent in zip(targets, found, strict=True)
     ]
     return like(wrt, marked)
-
-
-def value_and_grad(loss: Node, wrt: Any, *, unused: str = "raise") -> tuple[Node, Any]:
-    """Return the loss together with its gradient; see `grad`.
-
-    Parameters
-    ----------
-    loss, wrt, unused
-        As for `grad`.
-
-    Returns
-    -------
-    loss : Node
-        The loss itself.
-    gradients : Node, or the nested form of `wrt`
-
-    Raises
-    ------
-    GradientError
-        As `grad`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> x = mg.var("x", init=3.0)
-    >>> value, slope = mg.value_and_grad(x**2, x)
-    >>> mg.function([], [value, slope])()
-    [array(9., dtype=float32), array(6., dtype=float32)]
-    """
-    return loss, grad(loss, wrt, unused=unused)
 
 
 def vjp(outputs: Any, wrt: Any, cotangents: Any, *, unused: str = "raise") -> Any:

@@ -20,6 +20,8 @@ A file that is missing, truncated or of another form raises `magmagraph.errors.D
 names the file and what is wrong in it.
 """
 
+from typing import NoReturn
+
 from ..help.argument_errors import tell, tell_classes
 from .arrays import read_npy, read_npz
 from .augmentation import normalize, random_crop, random_flip
@@ -61,3 +63,9 @@ tell_classes(globals(), __all__)
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> NoReturn:
+    from ..help.spellings import missing
+
+    raise missing(__name__, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import pickle
 import re
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..codegen.functions.scalar import HELPERS, LIBM, resolve
 from ..errors import DTypeError, GradientError, GraphError, ShapeError, message
 from ..ir.graph import Node
 from ..ir.interning import attribute_key
@@ -138,6 +140,8 @@ class Operation:
                 )
         nodes = promoted(*operands) if cls.kernel else tuple(map(as_node, operands))
         node = cls.op(*nodes, name=name, **attributes)
+        if cls.kernel:
+            _check_functions(cls.__name__, cls.kernel, node.inputs[0].dtype)
         return tuple(results_of(node)) if isinstance(node.type, tuple) else node
 
     def type(self, *operands: Type, **attributes: Any) -> TypeLike:
@@ -204,6 +208,7 @@ def _op_of_class(module: str, name: str) -> Op:
 
 _OPERANDS = "abcd"
 _BARE_FLOAT = re.compile(r"(?<!\(T\))(?<![\w.])(\d+\.\d*|\.\d+|\d+(\.\d*)?[eE][+-]?\d+)")
+_FUNCTION = re.compile(r"\$(\w+)")
 _WORD = re.compile(r"(?<![\w$.])([A-Za-z_]\w*)")
 
 
@@ -287,8 +292,34 @@ def _check_kernel(name: str, kernel: str, count: int | None) -> None:
                     hint=f"${word}(...) for a function",
                 )
             )
+    for function in _FUNCTION.findall(kernel):
+        if function not in _functions():
+            near = difflib.get_close_matches(function, _functions(), 1)
+            raise GraphError(
+                message(
+                    f"{name}: ${function} in the kernel is no function",
+                    need=f"$ and a function of the C library: {', '.join(sorted(LIBM))}",
+                    hint=f"${near[0]}" if near else None,
+                )
+            )
     if kernel.count("(") != kernel.count(")") or any(c in kernel for c in ";{}"):
         raise GraphError(message(f"{name}: the kernel is not an expression: {kernel}"))
+
+
+def _functions() -> list[str]:
+    """Return the names of C functions for kernels, of at least one dtype."""
+    helpers = {name.removeprefix("mg_").rpartition("_")[0] for name in HELPERS}
+    return sorted({*LIBM, *helpers})
+
+
+def _check_functions(name: str, kernel: str, dtype: np.dtype) -> None:
+    """Refuse a kernel whose functions are not there for the dtype of its operands."""
+    try:
+        resolve(kernel, dtype)
+    except KeyError as error:
+        raise DTypeError(
+            message(f"{name}: {error.args[0]}", hint="mg.cast(x, 'float32') of the operands")
+        ) from None
 
 
 def _record(cls: type[Operation]) -> Op:

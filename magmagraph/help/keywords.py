@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,21 @@ COUNTERPARTS: Mapping[str, tuple[str | None, ...]] = {
 }  # fmt: skip
 
 
+# What is called with a Python function, where it takes nodes.
+OF_FUNCTIONS: Mapping[str, str] = {
+    "mg.function": "mg.jit, of a Python function; mg.function([x], f(x)), of nodes",
+    "mg.jacobian": "mg.jit(lambda x: mg.jacobian(f(x), x))",
+    "mg.hessian": "mg.jit(lambda x: mg.hessian(f(x), x))",
+    "mg.hvp": "mg.jit(lambda x, v: mg.hvp(f(x), x, v))",
+    "mg.vjp": "mg.jit(lambda x, u: mg.vjp(f(x), x, u))",
+    "mg.jvp": "mg.jit(lambda x, t: mg.jvp(f(x), x, t))",
+}
+# Methods that are called without arguments elsewhere.
+OF_BARE_CALLS: Mapping[str, str] = {
+    "step": "step = optimizer.step(loss, [w, b], inputs=[x, y]), once; then step(x, y) for a batch",
+}
+
+
 def parameters_of(cls: type) -> dict[str, inspect.Parameter]:
     """Return what making an instance takes, with what is handed on to the bases by its name."""
     found: dict[str, inspect.Parameter] = {}
@@ -338,7 +354,10 @@ def _why(
         and p.name not in placed and p.name not in named
     ]  # fmt: skip
     text = f"{who}() missing {_plural(len(absent), 'required argument')}: {_listed(absent)}"
-    return ArgumentError(message(text, need))
+    hint = OF_FUNCTIONS.get(who) if args and isinstance(args[0], FunctionType) else None
+    if not args and not named:
+        hint = OF_BARE_CALLS.get(who.rpartition(".")[2])
+    return ArgumentError(message(text, need, hint))
 
 
 _ONE_OF_MANY = ("axes", "axis", "dims", "patterns", "pad_width", "reps", "shape", "size", "shift")

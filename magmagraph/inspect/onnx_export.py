@@ -37,9 +37,10 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
 
     Parameters
     ----------
-    what : Function, Node, or a list, tuple or dict of nodes
+    what : Function, Model, Node, or a list, tuple or dict of nodes
         Of a function, the program as it was written: its outputs, then the new values of
-        variables under the name ``new(W)``. Of nodes, what is below them.
+        variables under the name ``new(W)``. Of a model, what predicts. Of nodes, what is below
+        them.
     path
         Where to write it, ``model.onnx``; not at all unless given. Variables of more than 1 GiB
         stand beside it, in ``model.onnx.data``.
@@ -114,12 +115,17 @@ def _ends(what: Any) -> tuple[list[Node], list[tuple[str, Node]]]:
         outputs = [(node.name or f"output_{i}", node) for i, node in enumerate(source.outputs)]
         outputs += [(f"new({variable.name})", value) for variable, value in source.updates]
         return list(source.inputs), outputs
+    model_outputs = getattr(what, "outputs", None)
+    if isinstance(model_outputs, tuple) and model_outputs:  # of a model: the form that predicts
+        return list(what.inputs), [
+            (node.name or f"output_{i}", node) for i, node in enumerate(model_outputs)
+        ]
     found = leaves(what, "output")
     if not found or not all(isinstance(node, Node) for _, node in found):
         raise GraphError(
             message(
                 f"{type(what).__name__} holds no nodes",
-                need="a function, a node, or a list or dict of nodes",
+                need="a function, a model, a node, or a list or dict of nodes",
             )
         )
     outputs = [(node.name or label, node) for label, node in found]

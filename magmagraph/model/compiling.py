@@ -12,13 +12,14 @@ from ..function import Function, function
 from ..ir.graph import Node
 from ..nn.layer import Layer, Weight
 from ..ops.convert import cast
-from ..ops.elementwise.arithmetic import add
-from ..ops.leaf import Variable
+from ..ops.elementwise.arithmetic import add, multiply
+from ..ops.leaf import Variable, input
 from ..ops.random.bits import streams_from
+from ..ops.reduction.statistics import mean
 from ..optimizer import Optimizer
 from ..regularize import Penalty
 from . import replay
-from .losses import Labels, loss_function
+from .losses import Labels, LossFunction, loss_function
 from .metrics import Metric
 
 __all__ = ["Compiling", "no_optimizer"]
@@ -37,6 +38,7 @@ class Compiling:
     seed: int
     options: dict[str, Any]
     _functions: dict[Any, Function]
+    _last: tuple[Labels, bool, dict[str, Any]] | None  # what the last step was asked for
     _drawn: int
 
     def weights(self) -> dict[str, Weight]:
@@ -77,9 +79,14 @@ class Compiling:
                 )
             )
 
-    def _loss(self, outputs: Sequence[Node], labels: Labels) -> Node:
+    def _loss(
+        self, outputs: Sequence[Node], labels: Labels, weights: Node | None = None
+    ) -> Node:
         self._check_loss()
-        value = loss_function(self.loss, self._activation())(outputs[0], labels.node)
+        function = loss_function(self.loss, self._activation())
+        if weights is not None:
+            return self._weighted(function, outputs[0], labels, weights)
+        value = function(outputs[0], labels.node)
         if not isinstance(value, Node):
             raise ConfigError(
                 message(
@@ -93,6 +100,30 @@ class Compiling:
                 message(f"the loss has shape {value.shape}", need="a scalar: the mean over a batch")
             )
         return value
+
+    def _weighted(
+        self, function: LossFunction, output: Node, labels: Labels, weights: Node
+    ) -> Node:
+        """Return the mean over rows of weight times loss."""
+        if callable(self.loss):
+            raise ConfigError(
+                message(
+                    f"rows have weights, and the loss is {self.loss!r}",
+                    need="a loss by its name, of which each row has its own number",
+                    hint="weights inside of the function, by the labels: mg.take(weights, labels)",
+                )
+            )
+        each = function(output, labels.node, reduction="none")
+        if each.ndim == 0 or each.shape[0] != output.shape[0]:
+            raise ConfigError(
+                message(
+                    f"rows have weights, and the loss {self.loss!r} has the shape {each.shape}",
+                    need="a loss with a number for each row",
+                )
+            )
+        if each.ndim > 1:
+            each = mean(each, axis=tuple(range(1, each.ndim)))
+        return mean(multiply(each, cast(weights, each.dtype)))
 
     def _penalty(self) -> Node | None:
         terms: list[Node] = []
@@ -139,18 +170,23 @@ class Compiling:
         """Return what, beside the network, a compiled function was made for."""
         return (labels.kind, self.loss, self.regularize, *map(id, self.metrics))
 
-    def training_step(self, labels: Labels, **options: Any) -> Function:
+    def training_step(
+        self, labels: Labels, *, weighted: bool = False, **options: Any
+    ) -> Function:
         """Return the compiled step: from examples and labels to loss and statistics.
 
         One function holds the network, its loss, penalties, gradients, the optimizer, metrics and
-        running statistics; it is made once for each kind of labels.
+        running statistics; it is made once for each kind of labels. Where rows are `weighted`, it
+        takes their weights behind the labels.
         """
         # The optimizer itself: a later one may have the address of one that is gone.
         chosen = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
-        place = ("step", *self._asked(labels), *chosen)
+        place = ("step", weighted, *self._asked(labels), *chosen)
+        self._last = (labels, weighted, options)
         if place not in self._functions:
             outputs = self._form(training=True)
-            loss = self._loss(outputs, labels)
+            weights = self._weights_input() if weighted else None
+            loss = self._loss(outputs, labels, weights)
             penalty = self._penalty()
             total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
             if not isinstance(self.optimizer, Optimizer):
@@ -160,7 +196,7 @@ class Compiling:
             step = self.optimizer.step(
                 total,
                 self._groups(),
-                inputs=[*self.inputs, labels.node],
+                inputs=[*self.inputs, labels.node, *([] if weights is None else [weights])],
                 outputs=self._reported(outputs, labels, total),
                 name="training step",
                 **{**self.options, **options},
@@ -170,15 +206,20 @@ class Compiling:
             self._functions[place] = step
         return self._functions[place]
 
-    def _evaluation(self, labels: Labels) -> Function:
-        place = ("evaluate", *self._asked(labels))
+    def _weights_input(self) -> Node:
+        """Return an input for the weights of rows."""
+        return input("sample_weight", self.outputs[0].shape[:1], np.float32)
+
+    def _evaluation(self, labels: Labels, weighted: bool = False) -> Function:
+        place = ("evaluate", weighted, *self._asked(labels))
         if place not in self._functions:
             outputs = self._form(training=False)
-            loss = self._loss(outputs, labels)
+            weights = self._weights_input() if weighted else None
+            loss = self._loss(outputs, labels, weights)
             penalty = self._penalty()
             total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
             self._functions[place] = function(
-                [*self.inputs, labels.node],
+                [*self.inputs, labels.node, *([] if weights is None else [weights])],
                 self._reported(outputs, labels, total),
                 name="evaluation",
                 default_updates=False,

@@ -11,7 +11,9 @@ from ..nn.layer import Call, note_call
 
 __all__ = ["Copying"]
 
-_OF_GRAPH = ("inputs", "outputs", "calls", "layers", "limits", "_labels", "_functions", "_known")
+_OF_GRAPH = (
+    "inputs", "outputs", "calls", "layers", "limits", "_labels", "_functions", "_known", "_last",
+)  # fmt: skip
 
 
 class Copying:
@@ -24,6 +26,7 @@ class Copying:
     _single: bool
     _functions: dict[Any, Function]
     _known: dict[Any, Any]
+    _last: Any
 
     def _set_graph(self, inputs: Any, outputs: Any) -> None:
         raise NotImplementedError
@@ -51,5 +54,5 @@ class Copying:
             # The results of one call share the tuple of its operands.
             note_call(node, Call(layer, seen.setdefault(operands, operands), options, position))
         vars(self).update(state)
-        self._functions, self._known = {}, {}
+        self._functions, self._known, self._last = {}, {}, None
         self._set_graph(inputs, outputs[0] if self._single else outputs)

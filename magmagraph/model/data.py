@@ -11,6 +11,7 @@ from ..dtypes import is_float
 from ..errors import ConfigError, DataError, message
 from ..function.tensor import host_values
 from ..ir.graph import Node
+from ..ir.values.given import made_of_numbers
 from .lookups import Limits, check_ids
 
 __all__ = ["as_array", "check_rows", "checked_size", "conform_inputs", "given_inputs", "on_host"]
@@ -48,6 +49,9 @@ def as_array(given: Any, what: str = "the data") -> np.ndarray:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         need = "rows of one length" if isinstance(given, (list, tuple)) else "an array of numbers"
         raise DataError(message(f"{what} are no array: {error}", need=need)) from None
+    if array is not given and array.dtype.kind == "O" and array.size and made_of_numbers(array):
+        # A table of pandas with columns of several dtypes.
+        array = np.asarray(array.tolist())
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
@@ -94,8 +98,8 @@ def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
             message(
                 f"the examples are of dtype {array.dtype}",
                 need="real numbers",
-                hint="x.astype('float32'), or numbers in the place of texts: mg.data.read_csv "
-                "numbers categories",
+                hint="x.astype('float32'), or numbers in the place of texts: mg.data.read_csv and "
+                "pandas.get_dummies number categories",
             )
         )
     wanted = node.shape[1:]

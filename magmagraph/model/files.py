@@ -22,7 +22,7 @@ from ..ir.types import FilePath
 from . import schema
 from .tensors import packed, unpacked
 
-__all__ = ["content_of", "read", "write"]
+__all__ = ["content_of", "read", "read_weights", "write"]
 
 _KEY = "magmagraph"
 _SEAL = "said"
@@ -125,9 +125,23 @@ def read(
                 f"{shown} is a {about['kind']}",
                 need=f"a {kind}",
                 hint={
-                    "checkpoint": "fit(..., resume=path) takes checkpoints",
                     "model": "load(path) and load_weights(path) take what save wrote",
                 }.get(about["kind"]),
             )
         )
+    return tensors, about
+
+
+def read_weights(path: FilePath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the weights in a file of a model or of a checkpoint, and what is known about them.
+
+    Raises
+    ------
+    DataError
+        As `read`.
+    """
+    tensors, about = read(path)
+    if about["kind"] == "checkpoint":
+        prefix = "weight/"  # beside the state of the optimizer and of callbacks
+        tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     return tensors, about

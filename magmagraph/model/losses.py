@@ -20,7 +20,7 @@ __all__ = ["Labels", "loss_function"]
 # The losses that take numbers of classes.
 _OF_CLASSES = ("cross_entropy", "nll_loss")
 
-LossFunction = Callable[[Node, Node], Node]
+LossFunction = Callable[..., Node]  # of outputs and labels
 
 # The activation behind which a loss sees probabilities, not logits.
 _PROBABILITIES = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ConfigError, DataError, GraphError, MagmagraphError, message
+from ..dtypes import is_float
+from ..errors import (
+    ArgumentError,
+    ConfigError,
+    DataError,
+    GraphError,
+    MagmagraphError,
+    ShapeError,
+    message,
+)
 from ..files.reading import reading
 from ..function import Function
 from ..function.feeds import bind_sizes
 from ..ir import dims
 from ..ir.graph import Node
+from ..ir.op import describe
 from ..ir.types import FilePath
 from ..nn.activations import activation_name
 from ..nn.basic import Input
 from ..nn.layer import Layer, Weight, initial_values_left_out, name_layers, no_penalty
+from ..ops.convert import as_node
 from ..ops.leaf import Variable
 from ..ops.random.bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
 from . import files, replay
 from .architecture import build_layer, build_optimizer, describe_layer
+from .changes import checked_changes
 from .compiling import Compiling, no_optimizer
 from .copying import Copying
 from .data import as_array, check_rows, checked_size, conform_inputs, given_inputs, on_host
@@ -31,6 +43,7 @@ from .losses import Labels, loss_function
 from .metrics import checked_metrics
 from .saving import Saving, loading
 from .skeleton import build_graph
+from .sources import Source, source_of
 from .summary import Summary, summarize
 from .training import History, Training, check_options
 
@@ -111,6 +124,7 @@ class Model(Compiling, Copying, Saving):
         self.history = History()
         self._functions: dict[Any, Function] = {}
         self._known: dict[Any, Labels] = {}
+        self._last: tuple[Labels, bool, dict[str, Any]] | None = None
         self._epochs = 0  # in all runs of `fit`: every epoch has an order of its own
         self._drawn = 0  # how many steps with random numbers the model did that this is a copy of
         self._set_graph(inputs, outputs)
@@ -168,9 +182,8 @@ class Model(Compiling, Copying, Saving):
     @property
     def parameters(self) -> int:
         """How many numbers its weights are."""
-        return sum(
-            v.state.held.size for v in dict.fromkeys(w.variable for w in self.weights().values())
-        )
+        held = dict.fromkeys(weight.variable for weight in self.weights().values())
+        return _Count(sum(variable.state.held.size for variable in held))
 
     @property
     def _probabilities(self) -> bool:
@@ -196,30 +209,38 @@ class Model(Compiling, Copying, Saving):
         *,
         batch_size: Any = 32,
         epochs: int = 1,
-        validation_data: tuple[Any, Any] | None = None,
+        validation_data: Any = None,
         validation_split: float = 0.0,
         callbacks: Iterable[Any] = (),
         shuffle: bool = True,
-        resume: Any = None,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        verbose: int | str = "auto",
         progress: bool | None = None,
+        resume: Any = None,
+        resume_changes: str | Iterable[str] = (),
         **options: Any,
     ) -> History:
         """Train.
 
         Parameters
         ----------
-        x : array, or list of arrays
-            Examples, ``(rows, ...)``, for each input; ints become floats. Or an iterable of
-            batches ``(x, y)`` to go through once an epoch (`mg.batches`; no generator, which
-            ends with its first epoch).
+        x : array, list of arrays, iterable of batches, or set of examples
+            Examples, ``(rows, ...)``, for each input; ints become floats. Or, without `y`, an
+            iterable of batches ``(x, y)`` or ``(x, y, weights)``, tuples or lists, to go through
+            once an epoch: `mg.batches`, a DataLoader of torch, a list. Or an object with
+            ``__len__`` and ``__getitem__`` that gives examples ``(x, y)`` by their positions.
         y : array
             Labels: numbers of classes, or values; those of a network with one output may lack
             its axis.
         batch_size : int or callable
-            Examples in a step. A function of the epoch (from 0) makes batches grow.
+            Examples in a step. A function of the epoch (from 0) makes batches grow. Batches that
+            are given as such keep their sizes.
         epochs : int
             How often to go through all examples, counted from the beginning of the run.
-        validation_data : (x, y), optional
+        validation_data : (x, y), (x, y, weights), or iterable of batches, optional
             Evaluated after every epoch.
         validation_split : float
             Part of the rows, the last ones, that is kept aside for validation instead.
@@ -228,12 +249,34 @@ class Model(Compiling, Copying, Saving):
             the run by returning True.
         shuffle : bool
             Whether every epoch, also of a later run, has an order of its own; the model's seed
-            decides.
+            decides. Batches that are given as such keep their order.
+        class_weight : dict, sequence or "balanced", optional
+            A weight for each class, ``{class: weight}`` (classes that it does not name have 1), by
+            which the loss of its rows is multiplied. "balanced" takes rows / (classes * rows of the
+            class), so that the mean over rows is 1.
+        sample_weight : array, optional
+            A weight for each row, shape ``(rows,)``. With weights the loss is the mean over rows of
+            weight times loss, and metrics count all rows alike.
+        initial_epoch : int
+            The number of the first epoch: a run of ``epochs=10, initial_epoch=4`` has 6, which
+            have the orders and rates of the last 6 of 10.
+        steps_per_epoch : int, optional
+            How many batches are an epoch, instead of one pass over the data; the next epoch goes
+            on where this one ends. With it, `x` may be a generator.
+        verbose : int or str
+            0 shows nothing, 1 a bar and a line for each epoch, 2 plain lines; "auto" is 1 where
+            the output is a terminal, and else 0.
+        progress : bool, optional
+            True is ``verbose=1``, False is ``verbose=0``.
         resume : path, optional
             A file that `mg.callbacks.Checkpoint` wrote: the run goes on where it was cut, and ends
-            as if it had not been. A file that is not there yet starts from the beginning.
-        progress : bool, optional
-            Whether progress is shown; where the output is a terminal, unless said.
+            as if it had not been. A file that is not there yet starts from the beginning. `epochs`
+            may be more than before.
+        resume_changes : str, or sequence of str
+            What else may differ from the run that wrote the file, and is that of this call:
+            "learning_rate", "optimizer" (which begins anew), "callbacks" (those of a class that the
+            file knows go on), "data", "batch_size", "shuffle", "seed", "loss", "metrics",
+            "regularize". An epoch that was cut begins again where its data or loss may differ.
         **options
             Of `mg.function`, for the training step: ``distribute=``, ``passes=``, ...
 
@@ -246,13 +289,14 @@ class Model(Compiling, Copying, Saving):
         ------
         DataError
             If the data do not fit the model or each other, hold NaN, or name a class that there
-            is not, or the file to resume from belongs to another model or other data; before
-            anything is changed.
+            is not, or the file to resume from is of a run that differs in what `resume_changes`
+            does not name; before anything is changed.
         ConfigError
             If a setting is none, or a callback watches a number that is not reported.
         DivergedError
             If the loss or a weight turns NaN or infinite. The weights, and all else that a step
-            renews, are then those of the beginning of the epoch.
+            renews, are then those of the beginning of the epoch. The text names the layer, the
+            operation and the line that made the first such value.
 
         Examples
         --------
@@ -270,6 +314,16 @@ class Model(Compiling, Copying, Saving):
             raise ConfigError(
                 message(f"validation_split={validation_split!r}", need="0 <= validation_split < 1")
             )
+        if progress is not None:
+            verbose = int(progress)
+        if resume is not None and initial_epoch:
+            raise ConfigError(
+                message(
+                    f"resume= is given with initial_epoch={initial_epoch}",
+                    need="one of them: the file says at which epoch the run goes on",
+                )
+            )
+        changes = checked_changes(resume_changes)
         training = Training(
             self,
             x,
@@ -280,19 +334,25 @@ class Model(Compiling, Copying, Saving):
             validation_split=validation_split,
             callbacks=callbacks,
             shuffle=shuffle,
-            progress=progress,
+            verbose=verbose,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
             options=options,
         )
         if resume is not None:
-            training.resume(resume)
+            training.resume(resume, changes)
         return training.run()
 
-    def evaluate(self, x: Any, y: Any, *, batch_size: int = 256) -> dict[str, Any]:
+    def evaluate(
+        self, x: Any, y: Any = None, *, sample_weight: Any = None, batch_size: int = 256
+    ) -> dict[str, Any]:
         """Return the loss and the metrics over some examples.
 
         Parameters
         ----------
-        x, y
+        x, y, sample_weight
             As for `fit`.
         batch_size : int
             Examples that are computed together.
@@ -308,8 +368,8 @@ class Model(Compiling, Copying, Saving):
             As `fit`.
         """
         size = checked_size(batch_size)
-        xs, values, labels = self._checked(x, y)
-        return self._evaluated(xs, values, labels, size)
+        self._check_loss()
+        return self._evaluated(source_of(self, x, y, sample_weight), size)
 
     def _checked(self, x: Any, y: Any) -> tuple[list[np.ndarray], np.ndarray, Labels]:
         self._ready(x)
@@ -331,17 +391,15 @@ class Model(Compiling, Copying, Saving):
         labels = self._known.setdefault(fresh.kind, fresh)  # one input for all functions
         return xs, labels.conform(given), labels
 
-    def _evaluated(
-        self, xs: list[np.ndarray], y: np.ndarray, labels: Labels, batch_size: int
-    ) -> dict[str, Any]:
-        compiled = self._evaluation(labels)
-        rows = len(y)
+    def _evaluated(self, data: Source, batch_size: int) -> dict[str, Any]:
+        compiled = self._evaluation(data.labels, data.weighted)
+        rows = 0
         totals: list[Any] = [0.0] * (1 + len(self.metrics))
-        for start in range(0, rows, batch_size):
-            part = slice(start, start + batch_size)
-            loss, *found = on_host(compiled(*(x[part] for x in xs), y[part]))
-            totals[0] += float(loss) * len(y[part])
+        for count, batch in data.epoch(0, batch_size, None, (0, 1)):
+            loss, *found = on_host(compiled(*batch))
+            totals[0] += float(loss) * count
             totals[1:] = [a + np.asarray(b) for a, b in zip(totals[1:], found, strict=True)]
+            rows += count
         return self._result(totals, rows)
 
     def _result(self, totals: Sequence[Any], rows: int) -> dict[str, Any]:
@@ -437,22 +495,176 @@ class Model(Compiling, Copying, Saving):
             memory=None if size is None else self._planned_memory(size),
         )
 
-    def _planned_memory(self, batch_size: int) -> Any:
-        """Return the bytes of a training step of so many examples."""
+    # Looking at it.
+
+    def __call__(self, *inputs: Any, training: bool = False) -> Any:
+        """Apply the network: to nodes, which gives nodes, or to arrays, which gives arrays.
+
+        Parameters
+        ----------
+        *inputs
+            A node or an array for each input. A node may be of any expression: the layers are
+            called again on it, and share their weights.
+        training : bool
+            Whether layers are applied as in training (dropout, batch statistics); of nodes.
+
+        Returns
+        -------
+        Node or array, or a list of them
+            One for each output. Of arrays, what `predict` returns.
+
+        Raises
+        ------
+        ShapeError, DataError
+            If what is given does not fit the inputs.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> net = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
+        >>> net([[1.0, 2.0, 3.0]]).shape
+        (1, 2)
+        >>> x = mg.var("x", shape=("rows", 3))
+        >>> loss = mg.mean(net(x, training=True) ** 2)
+        >>> len(mg.grad(loss, net.trainable))
+        2
+        """
+        if not any(isinstance(given, Node) for given in inputs):
+            if training:
+                raise ConfigError(
+                    message(
+                        f"{type(self).__name__} is called on arrays with training=True",
+                        need="nodes",
+                        hint="fit(x, y), or net.step(x, y), which train",
+                    )
+                )
+            return self.predict(inputs[0] if len(inputs) == 1 else list(inputs))
+        self._ready_for(inputs)
+        if len(inputs) != len(self.inputs):
+            raise GraphError(
+                message(
+                    f"{type(self).__name__} is called on {len(inputs)} nodes",
+                    need=f"{len(self.inputs)}, one for each input",
+                )
+            )
+        nodes = [as_node(given, own.dtype) for given, own in zip(inputs, self.inputs, strict=True)]
+        for given, own in zip(nodes, self.inputs, strict=True):
+            if given.ndim != own.ndim or any(
+                isinstance(a, int) and isinstance(b, int) and a != b
+                for a, b in zip(given.shape[1:], own.shape[1:], strict=True)
+            ):
+                raise ShapeError(
+                    message(
+                        f"{type(self).__name__} is called on {describe(given)}",
+                        need=f"shape {own.shape}, as input '{own.name}'",
+                    )
+                )
+        outputs = replay.applied(self.outputs, self.inputs, nodes, training=bool(training))
+        return outputs[0] if self._single else outputs
+
+    def _ready_for(self, nodes: Sequence[Any]) -> None:
+        """Make what depends on the shape of the first input; a model of nodes is ready."""
+
+    @property
+    def step(self) -> Function:
+        """The compiled training step: that of the last `fit`, or one for usual labels.
+
+        Its inputs are those of the model, then the labels; its outputs are the loss and what the
+        metrics need. Each call trains on one batch: ``loss, *rest = net.step(x, y)``.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, numpy as np
+        >>> net = mg.NeuralNetwork([mg.nn.Input((2,)), mg.nn.Dense(1)], loss="mse")
+        >>> losses = [float(net.step(np.ones((4, 2)), np.ones((4, 1)))[0]) for _ in range(3)]
+        >>> losses == sorted(losses, reverse=True)
+        True
+        """
+        self._check_loss()
+        labels, weighted, options = self._last or (self._usual_labels(), False, {})
+        return self.training_step(labels, weighted=weighted, **options)
+
+    @property
+    def function(self) -> Function:
+        """The compiled function that predicts: from examples to a list of outputs."""
+        self._ready_for(())
+        return self._prediction()
+
+    @property
+    def report(self) -> Any:
+        """What each pass did to the training step, or, without a loss, to `function`."""
+        return (self.function if self.loss is None else self.step).report
+
+    def show(self, *, training: bool = False) -> Any:
+        """Return the compiled network as an object that prints and saves itself (`mg.show`).
+
+        Parameters
+        ----------
+        training : bool
+            Whether that is the training step; else the function that predicts.
+
+        Returns
+        -------
+        Shown
+            ``.text()``, ``.svg()``, ``.html()``, ``.save("net.html")``.
+        """
+        # Here, as most programs never look: it imports the pictures.
+        from ..inspect.show import Shown
+
+        return Shown(self.step if training else self.function)
+
+    def profile(self, x: Any = None, y: Any = None, *, batch_size: int = 32) -> Any:
+        """Measure the kernels of a training step; of `function`, without a loss. No weight changes.
+
+        Parameters
+        ----------
+        x, y
+            As for `fit`; the first batch is measured. Random examples unless given.
+        batch_size : int
+            Examples in the step.
+
+        Returns
+        -------
+        Profile
+            As of ``Function.profile``: time, bytes and operations of each kernel.
+        """
+        size = checked_size(batch_size)
+        compiled = self.function if self.loss is None else self.step
+        if x is None:
+            rng = np.random.default_rng(self.seed)
+            return compiled.profile(*(_example(node, size, rng) for node in compiled.inputs))
+        if self.loss is None:
+            xs = conform_inputs(x, self.inputs, self.limits)
+            return compiled.profile(*(array[:size] for array in xs))
+        data = source_of(self, x, y)
+        _, batch = next(data.epoch(0, size, None, (0, 1)))
+        return self.training_step(data.labels, weighted=data.weighted).profile(*batch)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from ..help.spellings import OF_MODEL
+
+            if name not in OF_MODEL:
+                return object.__getattribute__(self, name)  # it raises as it did
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message(text, hint=OF_MODEL[name]), name=name, obj=self)
+
+    def _usual_labels(self, rows: int = 1) -> Labels:
+        """Return labels of the kind that the loss usually has."""
         output = self.outputs[0]
         named = self.loss in ("cross_entropy", "nll_loss")
         shape = output.shape[:-1] if named else output.shape
-        extents = [batch_size, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
+        extents = [rows, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
         # Of one element in memory: only its type counts.
         example = np.broadcast_to(np.zeros((), np.int32 if named else output.dtype), extents)
         labels = Labels.of(example, output, self.loss)
-        labels = self._known.setdefault(labels.kind, labels)
-        step = self.training_step(labels)
-        shapes = [
-            tuple(batch_size if i == 0 else e if isinstance(e, int) else 1 for i, e in enumerate(s))
-            for s in (node.shape for node in step.inputs)
-        ]
-        return step._memory_for(*shapes)
+        return self._known.setdefault(labels.kind, labels)
+
+    def _planned_memory(self, batch_size: int) -> Any:
+        """Return the bytes of a training step of so many examples."""
+        step = self.training_step(self._usual_labels(batch_size))
+        return step._memory_for(*(_example_shape(node, batch_size) for node in step.inputs))
 
     @loading
     def load(
@@ -462,7 +674,7 @@ class Model(Compiling, Copying, Saving):
         custom: Mapping[str, type[Layer]] | None = None,
         **options: Any,
     ) -> Model:
-        """Return a model from a file that `save` wrote.
+        """Return a model from a file that `save` or a checkpoint wrote.
 
         Of a model, ``model.load(path)``, it reads the weights into that one and returns it, as
         `load_weights` does.
@@ -587,6 +799,17 @@ class NeuralNetwork(Model):
                 )
             self._build(Input(first.shape[1:])())
 
+    def _ready_for(self, nodes: Sequence[Any]) -> None:
+        if self._waiting and nodes and isinstance(nodes[0], Node):
+            self._build(Input(nodes[0].shape[1:], nodes[0].dtype.name)())
+        self._check_built()
+
+    @property
+    def step(self) -> Function:
+        """The compiled training step, as `Model.step`."""
+        self._check_built()
+        return super().step
+
     def _check_built(self) -> None:
         if self._waiting:
             raise ConfigError(
@@ -625,7 +848,7 @@ class NeuralNetwork(Model):
         custom: Mapping[str, type[Layer]] | None = None,
         **options: Any,
     ) -> NeuralNetwork:
-        """Return a network from a file that `save` wrote.
+        """Return a network from a file that `save` or a checkpoint wrote.
 
         Of a network, ``net.load(path)``, it reads the weights into that one and returns it, as
         `load_weights` does.
@@ -670,7 +893,7 @@ class NeuralNetwork(Model):
 
 def _read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
     """Return the model of a file; see `Model.load`."""
-    tensors, about = files.read(path, "model")
+    tensors, about = files.read_weights(path)
     held = about["architecture"]
     if held is None:
         raise DataError(
@@ -703,6 +926,31 @@ def _read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, option
             made = NeuralNetwork(layers, **given)
         made.set_tensors(tensors, f"{str(path)!r}")
     return made
+
+
+class _Count(int):
+    """A number that says what is meant where it is called, as PyTorch's method is."""
+
+    def __call__(self) -> Any:
+        raise ArgumentError(
+            message(
+                f"the attribute parameters is a number, {int(self)}",
+                hint="net.trainable, the list of variables; an optimizer is given none: "
+                "mg.NeuralNetwork(layers, loss=..., optimizer=mg.optimizer.Adam(1e-3))",
+            )
+        )
+
+
+def _example_shape(node: Node, rows: int) -> tuple[int, ...]:
+    """Return the shape of an input for so many rows; other unknown extents are 1."""
+    rest = (extent if isinstance(extent, int) else 1 for extent in node.shape[1:])
+    return (rows, *rest)
+
+
+def _example(node: Node, rows: int, rng: np.random.Generator) -> np.ndarray:
+    """Return random values of an input, zeros where they are integers."""
+    shape = _example_shape(node, rows)
+    return (rng.random(shape) if is_float(node.dtype) else np.zeros(shape)).astype(node.dtype)
 
 
 def _labels(layers: Sequence[Layer]) -> dict[int, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..errors import ConfigError, message
 from .callbacks import Callback
 from .run import Run
 
@@ -15,22 +16,39 @@ class Progress(Callback):
     """A line for each epoch, and a bar that moves on with the epochs.
 
     `Model.fit` adds one where the output is a terminal. A file or a pipe is left alone.
+
+    Parameters
+    ----------
+    bar : bool
+        Whether there is a bar; without one the lines are plain text, for logs.
     """
 
     resumes = False
     first_rank_only = True
 
-    def __init__(self) -> None:
+    def __init__(self, bar: bool = True) -> None:
+        self._bar = bar
         self._display: Any = None
         self._task: Any = None
 
     @staticmethod
-    def wanted(asked: bool | None) -> bool:
-        """Return whether progress is to be shown."""
-        return bool(sys.stdout.isatty()) if asked is None else asked
+    def wanted(verbose: int | str) -> Progress | None:
+        """Return what shows progress, None for nothing; see `Model.fit`."""
+        if verbose == "auto":
+            verbose = int(sys.stdout.isatty())
+        if verbose not in (0, 1, 2):
+            raise ConfigError(
+                message(
+                    f"verbose={verbose!r}",
+                    need="0 (nothing), 1 (a bar), 2 (a line for each epoch), or 'auto'",
+                )
+            )
+        return Progress(bar=verbose == 1) if verbose else None
 
     def begin(self, training: Run) -> None:
         """Start the bar."""
+        if not self._bar:
+            return
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Display
 
@@ -53,9 +71,11 @@ class Progress(Callback):
             for name, value in training.record.items()
             if isinstance(value, (int, float))
         )
-        self._display.console.print(
-            f"epoch {training.epoch}/{training.epochs}  {numbers}", highlight=False
-        )
+        line = f"epoch {training.epoch}/{training.epochs}  {numbers}"
+        if self._display is None:
+            print(line, flush=True)
+            return
+        self._display.console.print(line, highlight=False)
         self._display.update(self._task, completed=training.epoch)
 
     def end(self, training: Run) -> None:

@@ -10,7 +10,7 @@ from ..ir.graph import Node
 from ..nn.layer import Call, Layer, call_of
 from ..ops.leaf import Variable
 
-__all__ = ["calls", "loose_variables", "training_form"]
+__all__ = ["applied", "calls", "loose_variables", "training_form"]
 
 
 def _order(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]:
@@ -64,7 +64,14 @@ def training_form(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]
     >>> len(mg.default_updates(y)), len(mg.default_updates(training_form([y], [x])))
     (0, 2)
     """
-    made: dict[Node, Node] = {node: node for node in inputs}
+    return applied(outputs, inputs, inputs, training=True)
+
+
+def applied(
+    outputs: Sequence[Node], inputs: Sequence[Node], given: Sequence[Node], *, training: bool
+) -> list[Node]:
+    """Return the outputs for other inputs, with every layer called again."""
+    made: dict[Node, Node] = dict(zip(inputs, given, strict=True))
     results: dict[tuple[int, int], Any] = {}  # of layers with several results: one call for all
     for node in _order(outputs, inputs):
         if node in made:
@@ -73,16 +80,18 @@ def training_form(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]
         if call is None:
             made[node] = again(node, tuple(made[operand] for operand in node.inputs))
         else:
-            made[node] = _repeated(call, made, results)
+            made[node] = _repeated(call, made, results, training)
     return [made[node] for node in outputs]
 
 
-def _repeated(call: Call, made: dict[Node, Node], results: dict[tuple[int, int], Any]) -> Node:
+def _repeated(
+    call: Call, made: dict[Node, Node], results: dict[tuple[int, int], Any], training: bool
+) -> Node:
     layer: Layer = call.layer
     place = (id(layer), id(call.inputs))
     if call.position is None or place not in results:
         results[place] = layer(
-            *(made[operand] for operand in call.inputs), training=True, **call.options
+            *(made[operand] for operand in call.inputs), training=training, **call.options
         )
     result = results[place]
     found: Node = result if call.position is None else result[call.position]

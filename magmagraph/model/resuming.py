@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,18 +10,22 @@ import numpy as np
 from ..distributed.sharded_state import whole_of
 from ..distributed.strategies import held_apart
 from ..distributed.training import Team
-from ..errors import ConfigError, DataError, message
+from ..errors import ConfigError
 from ..files.reading import Damaged, reading
 from ..function import Function
 from ..ir.types import FilePath
 from ..ops.leaf import Variable
 from . import files
 from .callbacks import Callback, EarlyStopping
+from .changes import aspects, check_same
 from .history import History
 from .run import Trained
-from .saving import same_json
+from .sources import Source
 
 __all__ = ["Resumable"]
+
+# What an epoch is the same with from its beginning to its end.
+_OF_AN_EPOCH = frozenset({"data", "shuffle", "batch_size", "seed", "loss", "metrics"})
 
 
 class Resumable:
@@ -37,29 +40,21 @@ class Resumable:
     batch_size: int
     shuffle: bool
     stopping: bool
-    xs: list[np.ndarray]
-    y: np.ndarray
+    data: Source
     _team: Team
-    _source: Any
     _wanted: Any
     _totals: list[Any]
     _rows: int
     _seconds: float
     _first: int  # how many epochs the model was trained for before this run
+    _initial: int  # the number of the first epoch of this run
 
     def check_weights(self) -> None:
         """Raise where a weight is not finite."""
         raise NotImplementedError
 
-    def _about_data(self) -> dict[str, Any]:
-        """Return what tells these data from others: shapes, and a sum of some of the bytes."""
-        if self._source is not None:
-            return {"batches": len(self._source) if hasattr(self._source, "__len__") else None}
-        total = 0
-        for array in (*self.xs, self.y):
-            for row in (0, len(array) // 2, len(array) - 1):
-                total = zlib.crc32(np.ascontiguousarray(array[row]).tobytes(), total)
-        return {"shapes": [list(array.shape) for array in (*self.xs, self.y)], "sample": total}
+    def _begin_epoch(self, epoch: int) -> None:
+        raise NotImplementedError
 
     def _own(self) -> list[Variable]:
         """Return what a step renews beside weights and optimizer: random counters, loss scales."""
@@ -114,8 +109,9 @@ class Resumable:
             "kind": "checkpoint",
             "architecture": self._architecture(),
             "optimizer": type(self.model.optimizer).__name__,
-            "data": self._about_data(),
+            "data": self.data.about(),
             "first_epoch": self._first,
+            "initial_epoch": self._initial,
             "epoch": self.epoch,
             "step": self.step,
             "rows": self._rows,
@@ -133,54 +129,52 @@ class Resumable:
         }
         self._team.write(lambda: files.write(path, tensors, about))
 
-    def resume(self, path: FilePath) -> None:
+    def resume(self, path: FilePath, changes: frozenset[str] = frozenset()) -> None:
         """Go to where a file was written; a file that is not there means the beginning.
 
         Where ranks train together, all of them call this, and rank 0 reads; their number may be
         another one than when the file was written.
 
+        Parameters
+        ----------
+        path
+            Of the file.
+        changes
+            What of the run may differ from the one that wrote it, some of `CHANGES`.
+
         Raises
         ------
         DataError
-            If the file is damaged, or of another model, other data, another batch size or other
-            callbacks. Nothing is changed then.
+            If the file is damaged, or of a run that differs in anything else. Nothing is changed
+            then.
         """
         content = self._team.read(lambda: files.content_of(path))
         if content is None:
             return
         tensors, about = files.read(path, "checkpoint", content)
         source = f"{str(path)!r}"
-        wanted = {
-            "architecture": self._architecture(),
-            # By its class, too: one with a rate of the user's is in no architecture.
-            "optimizer": type(self.model.optimizer).__name__,
-            "data": self._about_data(),
-            "shuffle": self.shuffle,
-            "callbacks": [type(c).__name__ for c in self._resuming()],
-        }
-        found = {
-            **{key: about[key] for key in ("architecture", "data", "shuffle")},
-            "optimizer": about.get("optimizer", wanted["optimizer"]),
-            "callbacks": [c["kind"] for c in about["callbacks"] if c["resumes"]],
-        }
-        for key, value in wanted.items():
-            if not same_json(found[key], value):
-                raise DataError(
-                    message(
-                        f"{source} is a checkpoint of a run with other {key}",
-                        need=f"{key} as there: {found[key]}"[:400],
-                        hint="the same call of fit that wrote it, or another file",
-                    )
-                )
-        if about["step"] and about["wanted_size"] != self._wanted(about["epoch"]):
-            raise DataError(
-                message(
-                    f"{source} was written within an epoch of batches of {about['wanted_size']}",
-                    need="the same batch size",
-                )
-            )
+        # By its class, too: one with a rate of the user's is in no architecture.
+        optimizer = type(self.model.optimizer).__name__
+        here = aspects(
+            self._architecture(),
+            optimizer=optimizer,
+            data=self.data.about(),
+            shuffle=self.shuffle,
+            callbacks=[type(c).__name__ for c in self._resuming()],
+        )
+        there = aspects(
+            about["architecture"],
+            optimizer=about.get("optimizer", optimizer),
+            data=about["data"],
+            shuffle=about["shuffle"],
+            callbacks=[c["kind"] for c in about["callbacks"] if c["resumes"]],
+        )
+        if about["step"]:  # within an epoch
+            here["batch_size"] = self._wanted(about["epoch"])
+            there["batch_size"] = about["wanted_size"]
+        check_same(source, there, here, changes)
         with reading(source, "is no whole checkpoint of this run"):
-            restore = self._checked(_parts(tensors), about, source)
+            restore = self._checked(_parts(tensors), about, source, changes)
             kept = self._kept()
             try:
                 restore()
@@ -189,21 +183,36 @@ class Resumable:
                 raise
 
     def _checked(
-        self, parts: dict[str, dict[str, np.ndarray]], about: dict[str, Any], source: str
+        self,
+        parts: dict[str, dict[str, np.ndarray]],
+        about: dict[str, Any],
+        source: str,
+        changes: frozenset[str],
     ) -> Callable[[], None]:
         """Check all that a checkpoint holds, and return what restores it."""
         weights, optimizer = parts.pop("weight", {}), parts.pop("optimizer", {})
         totals, own = parts.pop("total", {}), parts.pop("own", {})
         self.model.check_tensors(weights, source)
-        _same_names("of the optimizer", optimizer, self.model.optimizer.state)
-        self.model.optimizer._memory.fitted(optimizer)
-        _same_names("of the totals", totals, map(str, range(len(self._totals))))
+        if "optimizer" in changes:
+            optimizer = {}
+        else:
+            state = set(self.model.optimizer.state)
+            if "learning_rate" in changes:
+                optimizer.pop("learning_rate", None)
+                state.discard("learning_rate")
+                if "step" not in state or "step" not in optimizer:  # which a schedule counts
+                    optimizer.pop("step", None)
+                    state.discard("step")
+            _same_names("of the optimizer", optimizer, state)
+            self.model.optimizer._memory.fitted(optimizer)
+        if "metrics" not in changes:
+            _same_names("of the totals", totals, map(str, range(len(self._totals))))
         if totals["0"].shape != () or any(t.dtype.kind not in "iuf" for t in totals.values()):
             raise Damaged("a total is no number")
         held = self._own()
         _same_names("of random counters and loss scales", own, map(str, range(len(held))))
         values = [variable.state.fitted(own[str(i)]) for i, variable in enumerate(held)]
-        if len(about["history"]) != about["epoch"]:
+        if len(about["history"]) != about["epoch"] - about.get("initial_epoch", 0):
             raise Damaged(f"it has epoch {about['epoch']}, and {len(about['history'])} records")
         states = []
         for i, of in enumerate(about["callbacks"]):
@@ -212,24 +221,33 @@ class Resumable:
             if best and of["kind"] == EarlyStopping.__name__:
                 self.model.check_tensors(best, source)
             if of["resumes"]:
-                states.append({**of["state"], **arrays})
+                states.append((of["kind"], {**of["state"], **arrays}))
         if parts:
             raise Damaged(f"it has unknown tensors: {', '.join(parts)}")
 
         def restore() -> None:
             self.model.set_tensors(weights, source)
             self.model.optimizer.load_state_dict(optimizer)
+            if "learning_rate" in changes:
+                self.model.optimizer._follow_schedule()
             for variable, value in zip(held, values, strict=True):
                 variable.assign(value)
             self._restore_position(about)
             self._totals = [float(totals["0"]), *(totals[str(i)] for i in range(1, len(totals)))]
-            for callback, state in zip(self._resuming(), states, strict=True):
-                callback.load_state_dict(state)
+            if changes & _OF_AN_EPOCH:  # that is begun again where it was cut
+                self._begin_epoch(self.epoch)
+            self.stopping = self.stopping and "callbacks" not in changes
+            for callback in self._resuming():
+                kind = type(callback).__name__
+                place = next((i for i, state in enumerate(states) if state[0] == kind), None)
+                if place is not None:  # else it is new, and begins
+                    callback.load_state_dict(states.pop(place)[1])
 
         return restore
 
     def _restore_position(self, about: Mapping[str, Any]) -> None:
         self._first = about.get("first_epoch", 0)
+        self._initial = about.get("initial_epoch", 0)
         self.epoch, self.step = about["epoch"], about["step"]
         self._rows, self._seconds = about["rows"], about["seconds"]
         self.batch_size, self.stopping = about["batch_size"], about["stopping"]
@@ -246,6 +264,7 @@ class Resumable:
         states = [(callback, callback.state_dict()) for callback in self._resuming()]
         about = {
             "first_epoch": self._first,
+            "initial_epoch": self._initial,
             "epoch": self.epoch,
             "step": self.step,
             "rows": self._rows,

@@ -16,6 +16,7 @@ from ..optimizer import Optimizer
 from .history import History
 from .losses import Labels
 from .metrics import Metric
+from .sources import Source
 
 __all__ = ["Run", "Trained"]
 
@@ -50,14 +51,12 @@ class Trained(Protocol):
     def architecture(self) -> dict[str, Any]:
         """Return what it is built of as JSON values."""
 
-    def training_step(self, labels: Labels, **options: Any) -> Function:
+    def training_step(self, labels: Labels, *, weighted: bool = ..., **options: Any) -> Function:
         """Return the compiled step."""
 
     def _checked(self, x: Any, y: Any) -> tuple[list[np.ndarray], np.ndarray, Labels]: ...
 
-    def _evaluated(
-        self, xs: list[np.ndarray], y: np.ndarray, labels: Labels, batch_size: int
-    ) -> dict[str, Any]: ...
+    def _evaluated(self, data: Source, batch_size: int) -> dict[str, Any]: ...
 
     def _result(self, totals: Sequence[Any], rows: int) -> dict[str, Any]: ...
 

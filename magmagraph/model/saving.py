@@ -135,7 +135,10 @@ class Saving:
         files.write(path, self.tensors(), {"kind": "model", "architecture": architecture})
 
     def load_weights(self, path: FilePath) -> None:
-        """Read the weights from a file that `save` wrote.
+        """Read the weights from a file that `save`, `save_weights` or a checkpoint wrote.
+
+        Of a checkpoint (`mg.callbacks.Checkpoint`) the weights alone are read; ``fit(...,
+        resume=path)`` also takes the state of the optimizer and the position in the run.
 
         Raises
         ------
@@ -143,7 +146,7 @@ class Saving:
             If the file is missing (`MissingFileError`) or damaged, or holds the weights of another
             architecture: the model keeps its own then.
         """
-        tensors, _ = files.read(path, "model")
+        tensors, _ = files.read_weights(path)
         self.set_tensors(tensors, f"{str(path)!r}")
 
     def set_tensors(

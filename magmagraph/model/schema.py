@@ -102,6 +102,7 @@ CHECKPOINT = table(
         "architecture": either(none, _ARCHITECTURE),
         "data": either(
             table({"batches": either(none, whole())}),
+            table({"examples": whole()}),
             table({"shapes": items(items(whole(), 64)), "sample": whole()}),
         ),
         "epoch": whole(),
@@ -117,7 +118,7 @@ CHECKPOINT = table(
             table({"kind": text(), "resumes": flag, "state": mapping(anything)}), 10_000
         ),
     },
-    {"optimizer": text(200), "first_epoch": whole()},
+    {"optimizer": text(200), "first_epoch": whole(), "initial_epoch": whole()},
 )
 _KINDS: dict[str, Schema] = {"model": MODEL, "checkpoint": CHECKPOINT}
 _OF_ANY_KIND = table({**_COMMON, "kind": one_of(*_KINDS)}, others=anything)

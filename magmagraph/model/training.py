@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ..data import batches
-from ..data.batching import part
 from ..distributed.training import Team
 from ..errors import ArgumentError, ConfigError, DataError, DivergedError, message
 from ..function import Function
 from .callbacks import Callback, Checkpoint, as_callback
-from .data import as_array, check_rows, checked_size, conform_inputs, on_host
+from .data import checked_size, on_host
+from .divergence import explain
 from .history import History
 from .progress import Progress
 from .resuming import Resumable
 from .run import Trained
+from .sources import Arrays, Source, is_batches, source_of
 
 __all__ = ["History", "Training", "check_options"]
 
@@ -54,6 +54,24 @@ def _checksum(arrays: list[np.ndarray]) -> int:
     return found
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _refuse_once(x: Any, what: str, also: str = "") -> None:
+    """Refuse an iterator, which gives its batches only once."""
+    if getattr(x, "__iter__", None) is None or hasattr(x, "shape") or iter(x) is not x:
+        return
+    raise DataError(
+        message(
+            f"{what} is given a {type(x).__name__}, which gives its batches only once",
+            need="x and y, or an iterable of batches (x, y) for any number of epochs",
+            hint="mg.batches(x, y), a list, or an object whose __iter__ begins anew"
+            + (f"; {also}" if also else ""),
+        )
+    )
+
+
 class Training(Resumable):
     """A run of `Model.fit`, as callbacks see it.
 
@@ -79,115 +97,111 @@ class Training(Resumable):
         *,
         batch_size: int | Callable[[int], int],
         epochs: int,
-        validation_data: tuple[Any, Any] | None,
+        validation_data: Any,
         validation_split: float,
         callbacks: Iterable[Any],
         shuffle: bool,
-        progress: bool | None,
+        verbose: int | str = "auto",
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
         options: dict[str, Any],
     ) -> None:
         if not isinstance(epochs, (int, np.integer)) or epochs < 0:
             raise ConfigError(message(f"epochs={epochs!r}", need="an int of at least 0"))
+        if not _is_int(initial_epoch) or initial_epoch < 0:
+            raise ConfigError(
+                message(f"initial_epoch={initial_epoch!r}", need="an int of at least 0")
+            )
+        if steps_per_epoch is not None and (not _is_int(steps_per_epoch) or steps_per_epoch < 1):
+            raise ConfigError(
+                message(f"steps_per_epoch={steps_per_epoch!r}", need="an int of at least 1")
+            )
+        if shuffle not in (True, False):
+            raise ConfigError(message(f"shuffle={shuffle!r}", need="True or False"))
         if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
             raise ConfigError(
                 message(f"callbacks={callbacks!r}", need="a list", hint="callbacks=[callback]")
             )
+        progress = Progress.wanted(verbose)
         self.model = model
         self.epochs = int(epochs)
-        self.shuffle = shuffle
-        self.epoch = self.step = 0
+        self.shuffle = bool(shuffle)
+        self._initial = self.epoch = int(initial_epoch)
+        self.step = 0
         self.stopping = False
         self.record: dict[str, Any] = {}
         self.history = History()
-        self._first = model._epochs
+        # An epoch of a run that begins later has the order that it would have in a whole run.
+        self._first = max(0, model._epochs - self._initial)
         self._wanted = batch_size if callable(batch_size) else lambda epoch: batch_size
-        self.batch_size = checked_size(self._wanted(0))
-        self._source: Any = None
-        self._take_data(x, y, validation_data, validation_split)
+        self.batch_size = checked_size(self._wanted(self.epoch))
+        self.steps_per_epoch = steps_per_epoch
+        self._take_data(x, y, sample_weight, class_weight, validation_data, validation_split)
         self._team = Team(options.get("distribute"))
         #: Which part of each batch this process takes, and of how many.
         self.shard = self._team.shard
         if self._team.spread:
+            validation = [] if self.validation is None else self.validation.sample
             self._team.check(
                 {
-                    "examples": len(self.y),
-                    "examples for validation": self.validation and len(self.validation[1]),
+                    "examples": self.data.rows,
+                    "examples for validation": self.validation and self.validation.rows,
                     "batch_size": self.batch_size,
                     "epochs": self.epochs,
+                    "initial_epoch": self._initial,
+                    "steps_per_epoch": steps_per_epoch,
                     "shuffle": shuffle,
                     "epochs before": self._first,
                 },
                 {
                     "the model's seed": model.seed,
-                    "a checksum of some examples": _checksum(self._sample),
-                    "a checksum of some examples for validation": _checksum(
-                        [] if self.validation is None else [*self.validation[0], self.validation[1]]
-                    ),
+                    "a checksum of some examples": _checksum(self.data.sample),
+                    "a checksum of some examples for validation": _checksum(validation),
                 },
             )
-        self.function = model.training_step(self.labels, **options)
+        self.function = model.training_step(
+            self.data.labels, weighted=self.data.weighted, **options
+        )
         self._team.begin(self.function)
         self.callbacks: list[Callback] = [as_callback(given) for given in callbacks]
         # Last, so that a file holds what the others made of the epoch.
         self.callbacks.sort(key=lambda callback: isinstance(callback, Checkpoint))
-        if Progress.wanted(progress):
-            self.callbacks.append(Progress())
+        if progress is not None:
+            self.callbacks.append(progress)
         self._totals: list[Any] = [0.0] * (1 + len(model.metrics))
         self._rows = 0
+        self._left: Iterator[tuple[int, tuple[np.ndarray, ...]]] | None = None
+        self._passes = 0  # over the data, where epochs are numbers of steps
 
     # Data.
 
     def _take_data(
-        self, x: Any, y: Any, validation: tuple[Any, Any] | None, split: float
+        self,
+        x: Any,
+        y: Any,
+        sample_weight: Any,
+        class_weight: Any,
+        validation: Any,
+        split: float,
     ) -> None:
         model = self.model
-        iterable = getattr(x, "__iter__", None) is not None  # a class may refuse by None
-        if y is None and iterable and not hasattr(x, "shape"):
-            if iter(x) is x:
-                raise DataError(
-                    message(
-                        f"fit is given a {type(x).__name__}, which gives its batches only once",
-                        need="x and y, or an iterable of batches (x, y) for any number of epochs",
-                        hint="mg.batches(x, y), a list, or an object whose __iter__ begins anew",
-                    )
-                )
-            first = next(iter(x), None)
-            if first is None:
-                raise DataError(message("there are no batches", need="at least one"))
-            if not isinstance(first, tuple) or len(first) != len(model.inputs or (0,)) + 1:
-                raise DataError(
-                    message(
-                        "fit is given examples without labels",
-                        need="x and y, or an iterable of batches (x, y)",
-                    )
-                )
-            self._source = x
-            *given, y = first
-            _, y, self.labels = model._checked(given if len(given) > 1 else given[0], y)
-            self._sample = [y]  # ranks may augment examples, each its own way
-            self.xs: list[np.ndarray] = []
-            self.y = np.empty(0)
-        else:
-            self.xs, self.y, self.labels = model._checked(x, y)
-            self._sample = [*self.xs, self.y]
-        self.validation: Any = None
+        if self.steps_per_epoch is None and y is None:
+            _refuse_once(x, "fit", "or steps_per_epoch=")
+        data = source_of(model, x, y, sample_weight, class_weight)
+        self.data: Source = data
+        self.validation: Source | None = None
         if validation is not None:
-            if not isinstance(validation, (list, tuple)) or len(validation) != 2:
+            self.validation = self._validation(validation)
+            if self.validation.labels is not data.labels:
                 raise DataError(
                     message(
-                        f"validation_data is {type(validation).__name__}", need="a pair (x, y)"
+                        f"the labels for validation are {self.validation.labels.node.type}",
+                        need=f"{data.labels.node.type}, as those of the training",
                     )
                 )
-            xs, wanted, labels = model._checked(*validation)
-            if labels is not self.labels:
-                raise DataError(
-                    message(
-                        f"the labels for validation are {labels.node.type}",
-                        need=f"{self.labels.node.type}, as those of the training",
-                    )
-                )
-            self.validation = (xs, wanted)
-        elif split and self._source is not None:
+        elif split and not isinstance(data, Arrays):
             raise ConfigError(
                 message(
                     f"validation_split={split} of an iterable of batches",
@@ -196,61 +210,67 @@ class Training(Resumable):
                 )
             )
         elif split:
-            kept = len(self.y) - math.floor(len(self.y) * split)
-            if not 0 < kept < len(self.y):
-                raise DataError(message(f"validation_split={split} of {len(self.y)} examples"))
-            self.validation = ([x[kept:] for x in self.xs], self.y[kept:])
-            self.xs, self.y = [x[:kept] for x in self.xs], self.y[:kept]
+            assert isinstance(data, Arrays)
+            self.data, self.validation = data.split(split)
+
+    def _validation(self, given: Any) -> Source:
+        """Return the data for validation: arrays (x, y) or (x, y, weights), or batches."""
+        if is_batches(given, len(self.model.inputs or (0,))):
+            _refuse_once(given, "validation_data")
+            return source_of(self.model, given, None)
+        if not isinstance(given, (list, tuple)) or len(given) not in (2, 3):
+            raise DataError(
+                message(
+                    f"validation_data is {type(given).__name__}",
+                    need="a pair (x, y), or (x, y, weights), or an iterable of batches",
+                )
+            )
+        return Arrays(self.model, *given)
+
+    def _pass(self, number: int) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
+        """Yield the batches of a pass over the data, this rank's part of each."""
+        seed = self.model.seed if self.shuffle else None
+        return self.data.epoch(number, self.batch_size, seed, self.shard)
 
     def _batches(self) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
         """Yield the batches of this epoch that are not done yet, this rank's part of each.
 
         Before each stands the number of its rows on all ranks.
         """
-        if self._source is not None:
-            if hasattr(self._source, "epoch"):
-                self._source.epoch = self._first + self.epoch
-            made: Iterator[tuple[int, tuple[np.ndarray, ...]]] = (
-                self._own_part(self._checked_batch(i, batch))
-                for i, batch in enumerate(self._source)
-            )
+        if self.steps_per_epoch is None:
+            whole = self._pass(self._first + self.epoch)
+            made: Iterator[Any] = itertools.islice(whole, self.step, None)
         else:
-            rows = batches(
-                *self.xs,
-                self.y,
-                size=self.batch_size,
-                shuffle=self.shuffle,
-                seed=self.model.seed,
-                shard=self.shard,
-            )
-            rows.epoch = self._first + self.epoch
-            made = ((rows.rows(i), batch) for i, batch in enumerate(rows))
+            made = self._next_batches(self.steps_per_epoch)
         if self._team.asynchronous:
             # A rank's results are those of its own rows, and it has none where there are too few.
-            made = ((len(batch[-1]), batch) for _, batch in made if len(batch[-1]))
-        return itertools.islice(made, self.step, None)
+            return ((len(batch[-1]), batch) for _, batch in made if len(batch[-1]))
+        return made
 
-    def _own_part(
-        self, batch: tuple[np.ndarray, ...]
-    ) -> tuple[int, tuple[np.ndarray, ...]]:
-        rows = len(batch[-1])
-        begin, end = part(rows, *self.shard)
-        return rows, tuple(array[begin:end] for array in batch)
-
-    def _checked_batch(self, number: int, batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-        try:
-            return self._conformed(batch)
-        except DataError as error:
-            raise DataError(f"in batch {number} of epoch {self.epoch}, {error}") from None
-
-    def _conformed(self, batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-        *xs, y = batch
-        held = conform_inputs(
-            xs if len(xs) > 1 else xs[0], self.model.inputs, self.model.limits
-        )
-        labels = self.labels.conform(as_array(y, "the labels"))
-        check_rows(held, labels)
-        return (*held, labels)
+    def _next_batches(self, steps: int) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
+        """Yield what is left of an epoch of so many steps: passes go on from epoch to epoch."""
+        if self._left is None:
+            done = (self.epoch - self._initial) * steps + self.step  # of a run that resumes
+            count = self.data.count(self.batch_size)
+            if count is not None:
+                done += (self._first + self._initial) * steps
+                self._passes, done = divmod(done, count)
+            self._left = itertools.islice(self._pass(self._passes), done, None)
+        for step in range(self.step, steps):
+            batch = next(self._left, None)
+            if batch is None:
+                self._passes += 1
+                self._left = self._pass(self._passes)
+                batch = next(self._left, None)
+            if batch is None:
+                raise DataError(
+                    message(
+                        f"the batches end in epoch {self.epoch}, step {step}",
+                        need=f"{steps} for each of {self.epochs} epochs",
+                        hint="steps_per_epoch=None: an epoch is one pass over the data",
+                    )
+                )
+            yield batch
 
     # The run.
 
@@ -298,12 +318,40 @@ class Training(Resumable):
     def _one_epoch(self) -> None:
         """Go through what is left of an epoch; leave nothing of one that fails by its data."""
         kept = [(held, held.value) for held in self.function.updated]
+        first = self.step
         try:
             self._steps_of_epoch()
-        except (DataError, DivergedError):
+        except (DataError, DivergedError) as error:
             for held, value in kept:
                 held.assign(value)
+            if isinstance(error, DivergedError):
+                self._explain(error, first)
+                for held, value in kept:
+                    held.assign(value)
             raise
+
+    def _explain(self, error: DivergedError, first: int) -> None:
+        """Add to an error what made the first value that is not finite, from this step on."""
+        done, self.step, self._left = self.step, first, None
+        explained = False
+        # Other ranks do not repeat theirs, and a generator does not give its batches again.
+        if not self._team.spread and not getattr(self.data, "once", False):
+            try:
+                explained = explain(error, self.function, self._batches(), self._finite_weights)
+            except Exception as failure:  # of the user's data, say: the error itself counts
+                error.add_note(f"why is not known: the epoch cannot be repeated: {failure}")
+        self.step = done
+        if explained and self.epoch == self._initial and error.step == 0:
+            return  # what the weights began with: no rate has changed them
+        hint = "a smaller learning rate, or clip_norm="
+        error.args = (f"{error}\n  try: {hint}", *error.args[1:])
+
+    def _finite_weights(self) -> bool:
+        try:
+            self.check_weights()
+        except DivergedError:
+            return False
+        return True
 
     def _steps_of_epoch(self) -> None:
         began = time.perf_counter()
@@ -320,8 +368,7 @@ class Training(Resumable):
         self.record = self.model._result(self._totals, self._rows)
         self.record["seconds"] = self._seconds + time.perf_counter() - began
         if self.validation is not None:
-            xs, y = self.validation
-            found = self.model._evaluated(xs, y, self.labels, max(256, self.batch_size))
+            found = self.model._evaluated(self.validation, max(256, self.batch_size))
             self.record.update((f"val_{name}", value) for name, value in found.items())
         self.history.records.append(self.record)
         self._begin_epoch(self.epoch + 1)
@@ -394,7 +441,6 @@ class Training(Resumable):
                 f"{what} in epoch {self.epoch}, step {self.step}; the weights are those of the "
                 "beginning of the epoch",
                 need="finite losses",
-                hint="a smaller learning rate, or clip_norm=",
             ),
             self.step,
         )

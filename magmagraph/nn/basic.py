@@ -59,7 +59,7 @@ class Input(Layer):
         self.shape = tuple(parse_shape(shape))
         self.dtype = dtype
 
-    def __call__(self, *inputs: Any, training: bool = False, **options: Any) -> Any:
+    def __call__(self, *inputs: Any, training: bool | None = None, **options: Any) -> Any:
         """Make an input node; of a node that is given, check that it is such an input."""
         if not inputs:
             return input(self.name or "input", ("batch", *self.shape), self.dtype)

@@ -63,6 +63,7 @@ class Call:
 
 _calls: WeakKeyDictionary[Node, Call] = WeakKeyDictionary()
 _path: ContextVar[tuple[str, ...]] = ContextVar("path", default=())
+_training: ContextVar[bool] = ContextVar("training", default=False)
 
 
 class _Allowance:
@@ -149,6 +150,10 @@ class Layer:
 
     A layer keeps its weights for all its calls: calling it twice shares them.
 
+    Inside of a `call` other layers are called for training where it is: ``self.dropout(x)`` needs
+    no ``training=training``, and a `call` that does not use `training` needs not take it. A class
+    of PyTorch's form, whose method is `forward`, works as well.
+
     Examples
     --------
     >>> import magmagraph as mg
@@ -164,10 +169,19 @@ class Layer:
 
     arguments: dict[str, Any]
 
+    _takes_training = True  # whether its `call` has an argument for it
+
     def __init_subclass__(cls, **options: Any) -> None:
-        """Have it explain why arguments do not fit."""
+        """Have it explain why arguments do not fit; take a method `forward` for `call`."""
         super().__init_subclass__(**options)
         tell_methods(cls, ("__init__",))
+        if "forward" in vars(cls) and "call" not in vars(cls):
+            cls.call = vars(cls)["forward"]  # type: ignore[method-assign]
+        if "call" in vars(cls):
+            parameters = inspect.signature(cls.call).parameters
+            cls._takes_training = "training" in parameters or any(
+                parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+            )
 
     def __new__(cls, *args: Any, **options: Any) -> Layer:
         """Remember the arguments."""
@@ -336,7 +350,7 @@ class Layer:
 
     # Calling it.
 
-    def __call__(self, *inputs: Any, training: bool = False, **options: Any) -> Any:
+    def __call__(self, *inputs: Any, training: bool | None = None, **options: Any) -> Any:
         """Apply the layer to nodes.
 
         Parameters
@@ -344,8 +358,9 @@ class Layer:
         *inputs
             Nodes or arrays.
         training
-            Whether dropout drops and batch statistics are used. A model repeats calls with False
-            for its training step.
+            Whether dropout drops and batch statistics are used: as the layer whose `call` this is
+            in, and else False, unless given. A model repeats calls with False for its training
+            step.
         **options
             What else the layer's `call` takes.
 
@@ -360,6 +375,8 @@ class Layer:
                     hint="super().__init__(**options) in its __init__",
                 )
             )
+        if training is None:
+            training = _training.get()
         if not isinstance(training, (bool, int, np.bool_)):
             raise GraphError(
                 message(
@@ -371,11 +388,12 @@ class Layer:
         if self.name is None:
             name_layers([self])
         name_layers(self.children)
-        with self._opened():
+        with self._opened(bool(training)):
             if not self.built:
                 self.build(*nodes)
                 self.built = True
-            result = self.call(*nodes, training=training, **options)
+            known = {"training": training} if self._takes_training else {}
+            result = self.call(*nodes, **known, **options)
         if training:
             return result
         if isinstance(result, tuple):
@@ -386,13 +404,15 @@ class Layer:
         return self._noted(result, nodes, options, None)
 
     @contextmanager
-    def _opened(self) -> Iterator[None]:
+    def _opened(self, training: bool) -> Iterator[None]:
         assert self.name is not None
         token = _path.set((*_path.get(), self.name))
+        outer = _training.set(training)
         try:
             with scope(self.name):
                 yield
         finally:
+            _training.reset(outer)
             _path.reset(token)
 
     def _noted(

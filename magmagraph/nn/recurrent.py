@@ -218,7 +218,7 @@ class _Recurrent(Layer):
         """Return the last states and all outputs, in order of the positions."""
         batch = steps.shape[1]
         if not cell.built:
-            with cell._opened():
+            with cell._opened(training):
                 cell.build(steps)
             cell.built = True
         if training and self.dropout:

@@ -14,6 +14,8 @@ variable, too.
 ==================  ===========================================================================
 """
 
+from typing import NoReturn
+
 from ..help.argument_errors import tell, tell_classes
 from .adaptive import AdaGrad, Adam, AdamW, RMSProp
 from .base import Optimizer
@@ -46,3 +48,9 @@ tell_classes(globals(), __all__, "apply_gradients", "minimize", "step", "updates
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> NoReturn:
+    from ..help.spellings import missing
+
+    raise missing(__name__, name)

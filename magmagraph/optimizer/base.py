@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..ops.convert import as_dtype, as_node
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.elementwise.comparison import equal, where
 from ..ops.leaf import Variable
+from ..schedule import at
 from .clip import clip_by_norm, clip_by_value
 from .groups import Group, entries, targets
 from .memory import Memory
@@ -104,6 +105,16 @@ class Optimizer:
         self._group_rates: dict[tuple[Variable, ...], Rate] = {}
         self._memory = Memory()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from ..help.spellings import OF_OPTIMIZER
+
+            if name not in OF_OPTIMIZER:
+                return object.__getattribute__(self, name)  # it raises as it did
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message(text, hint=OF_OPTIMIZER[name]), name=name, obj=self)
+
     # What a subclass gives.
 
     def update(self, variable: Variable, gradient: Node, state: VariableState) -> Node:
@@ -130,12 +141,36 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> Variable:
-        """The rate's variable: ``optimizer.learning_rate.value = 0.01`` between calls.
+        """The rate's variable; ``optimizer.learning_rate = 0.01`` sets its value between calls.
 
-        For a schedule it holds the coming step's rate (so that what is set lasts for one step),
-        for a node the rate used last.
+        So does ``optimizer.learning_rate.value = 0.01``. For a schedule it holds the coming step's
+        rate (so that what `value` is set to lasts for one step), for a node the rate used last.
+        Before the first step is built, another schedule may be set, too.
         """
         return self._memory.register("learning_rate", self._rate.held())
+
+    @learning_rate.setter
+    def learning_rate(self, value: RateLike) -> None:
+        rate = Rate(value, "learning_rate")
+        if "learning_rate" not in self._memory.variables:  # nothing is built with the old one
+            self._rate = rate
+            return
+        if self._rate.fixed is None or rate.fixed is None:
+            raise ConfigError(
+                message(
+                    f"the learning rate {self._rate.given!r} is set to {value!r}",
+                    need="numbers, once a step is built: a schedule is a part of the step",
+                    hint="a new optimizer, or .learning_rate.value = number, for the coming step",
+                )
+            )
+        self.learning_rate.assign(rate.fixed)
+
+    def _follow_schedule(self) -> None:
+        """Set the rate's variable to what a schedule gives for the coming step."""
+        if self._rate.scheduled:
+            steps = self._memory.variables.get("step")
+            coming = 0 if steps is None else int(steps.value)
+            self.learning_rate.assign(at(self._rate.given, coming))
 
     @property
     def state(self) -> dict[str, Variable]:

@@ -59,6 +59,11 @@ class Rate:
             )
 
     @property
+    def fixed(self) -> float | None:
+        """The number that was given, None where it is another form."""
+        return float(self.given) if isinstance(self.given, (int, float, np.number)) else None
+
+    @property
     def scheduled(self) -> bool:
         """Whether it is a function of the step."""
         return callable(self.given) and not isinstance(self.given, (Node, Plateau))

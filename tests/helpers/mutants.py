@@ -268,7 +268,7 @@ def checkpoint_format(folder: Path) -> Format:
     whole = path.read_bytes()
     training = Training(
         net, x, y, batch_size=32, epochs=3, validation_data=None, validation_split=0.0,
-        callbacks=callbacks(), shuffle=True, progress=False, options={},
+        callbacks=callbacks(), shuffle=True, verbose=0, options={},
     )  # fmt: skip
 
     def state() -> Any:

@@ -76,7 +76,7 @@ def test_a_cut_run_of_a_model_of_another_graph_is_refused(tmp_path):
     assert all(np.array_equal(v, whole.tensors()[k]) for k, v in resumed.tensors().items())
     other = model(regularize=None)
     before = other.tensors()
-    with pytest.raises(mg.DataError, match="with other architecture"):
+    with pytest.raises(mg.DataError, match="with other regularize"):
         other.fit(x, y, batch_size=10, epochs=4, callbacks=keeping, resume=tmp_path / "run")
     assert all(np.array_equal(v, before[k]) for k, v in other.tensors().items())
 

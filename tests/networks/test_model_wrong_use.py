@@ -203,11 +203,9 @@ def test_the_history_of_a_run_that_is_cut_stays():
         net.history["val_loss"]
 
 
-def test_files_of_another_kind_say_what_takes_them(tmp_path):
+def test_a_file_of_another_kind_says_what_takes_it(tmp_path):
     net = small()
     net.fit(X, Y, callbacks=[mg.callbacks.Checkpoint(tmp_path / "run")])
-    with pytest.raises(mg.DataError, match="resume=path"):
-        mg.NeuralNetwork.load(tmp_path / "run")
     net.save(tmp_path / "net")
     with pytest.raises(mg.DataError, match="load_weights"):
         net.fit(X, Y, resume=tmp_path / "net")
@@ -275,7 +273,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
     small(optimizer=mg.optimizer.Adam(lambda step: 0.01)).fit(X, Y, callbacks=keeping)
     net = small(optimizer=mg.optimizer.SGD(lambda step: 0.1, momentum=0.9))
     before = values(net)
-    with pytest.raises(mg.DataError, match="other optimizer\n  expected: optimizer as there: Adam"):
+    with pytest.raises(mg.DataError, match="optimizer: class: 'Adam' there, 'GradientDescent'"):
         net.fit(X, Y, epochs=2, callbacks=keeping, resume=path)
     assert values(net) == before
 

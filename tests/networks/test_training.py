@@ -102,8 +102,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     net = network()
     net.fit(x, y, batch_size=16, callbacks=[mg.callbacks.Checkpoint(path)])
     for other, given, text in (
-        (network(loss="mse", metrics=[]), (x, np.eye(3)[y]), "with other architecture"),
-        (network(), (x[::-1].copy(), y[::-1].copy()), "with other data"),
+        (network(loss="mse", metrics=[]), (x, np.eye(3)[y]), "other loss, metrics, data:"),
+        (network(), (x[::-1].copy(), y[::-1].copy()), "other data:\n  data: other values, of"),
         (network(), (x[:50], y[:50]), "with other data"),
     ):
         before = bits(other)

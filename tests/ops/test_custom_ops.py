@@ -1,6 +1,7 @@
 """Operations that users define: definition, running, gradients, passes, saving, checks."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -217,6 +218,10 @@ BAD_CLASSES = [
     ({"numpy": lambda self, x: x, "kernel": "a + b"}, "Wrong: b in the kernel is unknown"),
     ({"numpy": lambda self, x: x, "kernel": "exp(a)"}, "Wrong: exp in the kernel is unknown"),
     (
+        {"numpy": lambda self, x: x, "kernel": "$sqr(a)"},
+        "Wrong: $sqr in the kernel is no function",
+    ),
+    (
         {"numpy": lambda self, x: x, "kernel": "(a"},
         "Wrong: the kernel is not an expression: (a",
     ),
@@ -244,6 +249,25 @@ def test_wrong_class(members, text):
     with pytest.raises(mg.GraphError) as caught:
         define(**members)
     assert str(caught.value).splitlines()[0] == text
+
+
+def test_a_kernel_that_the_compiler_does_not_take_shows_its_message_and_line():
+    """Not a warning that there is no compiler, and results of NumPy that nobody compared."""
+    if mg.config.compiler == "off":
+        pytest.skip("nothing is compiled")
+    wrong = define(numpy=lambda self, x: x, kernel="a ++ + * 2", no_gradient="not needed")
+    x = mg.var("x", shape=("n",))
+    with pytest.raises(mg.GraphError) as caught:
+        mg.function([x], mg.exp(wrong()(x)))(np.ones(3))
+    first, *rest = str(caught.value).splitlines()
+    assert "the kernel 'a ++ + * 2' of " in first and first.endswith("Wrong")
+    assert re.match(r"  kernel\.c:\d+:\d+: error: ", rest[0]) and "++ + * 2" in rest[1]
+
+
+def test_a_function_that_is_not_there_for_a_dtype_is_refused_where_the_node_is_made():
+    made = define(numpy=lambda self, x: np.exp(x), kernel="$exp(a)", no_gradient="not needed")
+    with pytest.raises(mg.DTypeError, match=r"Wrong: \$exp has no C function for int32"):
+        made()(mg.input("i", (3,), "int32"))
 
 
 def test_kernel_numbers_of_the_right_type():

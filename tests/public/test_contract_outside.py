@@ -98,7 +98,7 @@ SIGNATURES = {
     "softmax": "x, axis=-1",
     "batches": "*arrays, size=100, shuffle=True, seed=0, drop_last=False",
     "random.normal": "shape=(), mean=0.0, std=1.0",
-    "grad": "loss, wrt",
+    "grad": "loss, wrt=None",  # of a Python function there is a first argument
     "optimizer.GradientDescent": "learning_rate, momentum=0.0, nesterov=False, weight_decay=0.0",
     "optimizer.Adam.minimize": "self, loss, wrt, feeds=None, steps=100, tol=None",
     "Tensor": "shape, init=None, dtype=None, memory='managed', device=0",

@@ -18,6 +18,7 @@ from magmagraph.help import spellings
 
 X = mg.input("x", ("batch", 3))
 W = mg.var("w", init=np.ones((3, 2), np.float32))
+NET = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,6 @@ W = mg.var("w", init=np.ones((3, 2), np.float32))
         (lambda: X.cumsum(0), "mg.cumsum(x)"),  # type: ignore[attr-defined]
         (lambda: X.softmax(), "mg.softmax(x)"),  # type: ignore[attr-defined]
         (lambda: mg.cat([X, X]), "mg.concatenate([a, b], axis=)"),
-        (lambda: mg.jit, "mg.function(inputs, outputs)"),
         (lambda: mg.random.randn(3), "mg.random.normal(shape)"),
         (lambda: mg.nn.Linear(3, 4), "mg.nn.Dense(units)"),
         (lambda: mg.amax(X), "mg.max(x, axis=)"),
@@ -45,6 +45,21 @@ W = mg.var("w", init=np.ones((3, 2), np.float32))
         (lambda: mg.nn.ModuleList([]), "a list of layers"),
         (lambda: mg.nn.Dense(3).parameters(), "layer.trainable_variables"),
         (lambda: mg.nn.Dense(3).forward(X), "layer(x)"),
+        (lambda: NET.state_dict(), "net.tensors()"),
+        (lambda: NET.train(), "net(x, training=True)"),
+        (lambda: NET.eval(), "predict and evaluate do not"),
+        (lambda: NET.to("cuda"), "mg.NeuralNetwork(..., device=)"),
+        (lambda: NET.forward(X), "net(x), of nodes or arrays"),
+        (lambda: NET.compile("adam"), "mg.NeuralNetwork(layers, loss=..., optimizer=..."),
+        (lambda: NET.train_on_batch(1, 2), "net.step(x, y)"),
+        (lambda: mg.optimizer.Adam(0.1).zero_grad(), "made anew for each step"),
+        (lambda: mg.optimizer.Adam(0.1).param_groups, "optimizer.learning_rate = rate"),
+        (lambda: mg.flatten(X), "mg.nn.Flatten() keep the rows"),
+        (lambda: mg.data.DataLoader(X), "fit takes a DataLoader of torch"),
+        (lambda: mg.optimizer.lr_scheduler.StepLR, "mg.schedule"),
+        (lambda: mg.schedule.StepLR, "mg.schedule.step(rate, every, factor)"),
+        (lambda: mg.callbacks.ModelCheckpoint("path"), "monitor='val_loss'"),
+        (lambda: mg.callbacks.ReduceLROnPlateau(), "mg.callbacks.ReduceOnPlateau("),
     ],
 )
 def test_a_name_of_another_library(tried: Callable[[], Any], hint: str) -> None:
@@ -88,7 +103,23 @@ def test_no_listed_name_exists() -> None:
     for module, names in spellings.OF_MODULE.items():
         place = mg if module == "magmagraph" else getattr(mg, module.partition(".")[2])
         assert not set(names) & set(place.__all__)
-    assert not [name for name in spellings.OF_NODE if hasattr(X, name)]
+    objects = (
+        (X, spellings.OF_NODE),
+        (NET, spellings.OF_MODEL),
+        (mg.nn.Dense(2), spellings.OF_LAYER),
+        (NET.optimizer, spellings.OF_OPTIMIZER),
+    )
+    for held, names in objects:
+        assert not [name for name in names if hasattr(held, name)]
+
+
+def test_the_variables_of_a_network_are_not_given_to_an_optimizer() -> None:
+    """PyTorch's first line: an error says what takes its place; the number stays a number."""
+    with pytest.raises(mg.ArgumentError, match="net.trainable, .*optimizer=mg.optimizer.Adam"):
+        mg.optimizer.Adam(NET.parameters(), lr=1e-3)  # type: ignore[operator]
+    with pytest.raises(mg.ArgumentError, match=r"try: step = optimizer.step\(loss, \[w, b\]"):
+        mg.optimizer.Adam(1e-3).step()  # type: ignore[call-arg]
+    assert NET.parameters == 8 and copy.deepcopy(NET).parameters == 8
 
 
 @pytest.mark.parametrize(
@@ -114,3 +145,8 @@ def test_arguments_of_another_form(
     with pytest.raises(error) as caught:
         tried()
     assert said in str(caught.value)
+
+
+def test_flatten_from_an_axis() -> None:
+    with pytest.raises(mg.ConfigError, match=r"try: mg.reshape\(x, \(x.shape\[0\], -1\)\)"):
+        X.flatten(1)  # type: ignore[attr-defined]

@@ -96,7 +96,9 @@ class NonFinite:
     def __str__(self) -> str:
         leaf = self.node.op.kind is Kind.LEAF
         verb = "holds" if leaf else "makes"
-        lines = [f"{describe(self.node)} {verb} the first value that is not finite"]
+        scope = self.node.line.scope if self.node.line else ""
+        place = f" in '{scope}'" if scope else ""
+        lines = [f"{describe(self.node)}{place} {verb} the first value that is not finite"]
         lines.append(f"  its values: {self.range}, the first at {self.place}")
         for part in self.operands:
             at = "" if part.value is None else f", there {part.value:.6g}"

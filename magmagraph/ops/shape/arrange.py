@@ -85,11 +85,16 @@ def by_columns(name: str, order: Any) -> bool:
     if order in ("C", "A", "K", None):  # nodes have no memory: what lies there is in rows
         return False
     if order != "F":
+        hint = None
+        if isinstance(order, int):
+            hint = "the extents as one tuple"
+            if name == "ravel":  # PyTorch's x.flatten(1)
+                hint = "mg.reshape(x, (x.shape[0], -1)), which keeps the first axis"
         raise ConfigError(
             message(
                 f"{name}: order={order!r}",
                 need="'C', along the last axis first, or 'F', along the first one first",
-                hint="the extents as one tuple" if isinstance(order, int) else None,
+                hint=hint,
             )
         )
     return True

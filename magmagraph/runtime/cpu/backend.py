@@ -11,11 +11,12 @@ import numpy as np
 from ...codegen.c.step import step_code
 from ...codegen.steps import bodies_of
 from ...config import config
-from ...errors import CompilerUnavailable, FallbackWarning, PlanError, message
+from ...errors import CompilerUnavailable, FallbackWarning, GraphError, PlanError, message
 from ...ir.fallback import NO_FAMILY, Fallbacks, Refused
 from ...ir.plan import Plan, Role
 from . import fused
 from .bound import NumpyBound
+from .compilers import SourceRefused
 from .kernel_args import Prepared
 from .threads import apply as apply_threads
 
@@ -36,6 +37,29 @@ def _fall_back(reason: str) -> None:
             FallbackWarning,
             stacklevel=4,
         )
+
+
+def _refuse_own(plan: Plan, steps: Sequence[int], error: SourceRefused) -> None:
+    """Raise where the C that the compiler does not take may be the user's own."""
+    # Here, as it is asked for this error alone: it imports `inspect`.
+    from ...functional.custom import OWN
+
+    own = {
+        node.op.name: node.op.scalar.expression
+        for i in steps
+        for body in bodies_of(plan.steps[i])
+        for node in body.nodes
+        if OWN.get(node.op.name) is node.op and node.op.scalar is not None
+    }
+    if not own:
+        return
+    listed = ", ".join(f"'{kernel}' of {name}" for name, kernel in own.items())
+    raise GraphError(
+        message(
+            f"the C compiler does not take the kernel {listed}\n{error.first}",
+            need="a C expression of the operands a, b, c and d",
+        )
+    ) from None
 
 
 class NumpyPrepared:
@@ -63,9 +87,11 @@ class NumpyPrepared:
             kernels.build([bodies_of(plan.steps[i]) for i in chosen])
             self.prepared = Prepared(kernels, frozenset(chosen))
         except CompilerUnavailable as error:
+            if isinstance(error, SourceRefused):
+                _refuse_own(plan, chosen, error)
             if config.compiler == "force":
                 raise
-            reason = str(error).splitlines()[0]
+            reason = error.first if isinstance(error, SourceRefused) else str(error).split("\n")[0]
             self._why = Refused(f"kernels are not compiled: {reason}", expected=True)
             _fall_back(reason)  # one warning for all steps
             apply_threads()  # nobody else tells BLAS

@@ -34,7 +34,7 @@ from ...ir.locking import outside_of_forks, shared_lock
 from ..cache import default_cache
 from ..locks import Lock
 from . import compilers, installed
-from .compilers import expected, find_compiler, unavailable
+from .compilers import SourceRefused, expected, find_compiler, unavailable
 from .threads import available_threads
 from .toolchain import TIMEOUT, Compiler, end_run, kill_run, library_key, start_run
 
@@ -334,13 +334,15 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
 def _finish(compiler: Compiler, process: subprocess.Popen[bytes]) -> None:
     _, errors = process.communicate(timeout=TIMEOUT)
     if process.returncode != 0:
-        text = errors.decode(errors="replace").strip()[-2000:]
-        raise CompilerUnavailable(
+        text = errors.decode(errors="replace").strip()
+        raise SourceRefused(
             message(
-                f"{shlex.join(compiler.command)} ends with code {process.returncode}\n{text}",
+                f"{shlex.join(compiler.command)} ends with code {process.returncode}\n"
+                f"{text[-2000:]}",
                 need="a compiler of C11 with GNU extensions",
                 hint="name another compiler in MAGMAGRAPH_CC",
-            )
+            ),
+            text,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import subprocess
 
@@ -27,6 +28,7 @@ from .toolchain import (
 __all__ = [
     "TIMEOUT",
     "Compiler",
+    "SourceRefused",
     "abandon",
     "expected",
     "find_compiler",
@@ -34,6 +36,30 @@ __all__ = [
     "machine",
     "unavailable",
 ]
+
+
+class SourceRefused(CompilerUnavailable):
+    """The compiler works, and does not take a source.
+
+    Parameters
+    ----------
+    text
+        The message.
+    errors
+        What the compiler wrote.
+    """
+
+    def __init__(self, text: str, errors: str = "") -> None:
+        super().__init__(text)
+        self.errors = errors
+
+    @property
+    def first(self) -> str:
+        """The compiler's first error, with the line of C that it shows."""
+        lines = self.errors.splitlines()
+        start = next((i for i, line in enumerate(lines) if "error:" in line), 0)
+        shown = re.sub(r"^\S*/\w+\.c:", "kernel.c:", "\n".join(lines[start : start + 3]))
+        return shown or self.errors
 
 
 def unavailable(wrong: str) -> CompilerUnavailable:

@@ -1,0 +1,105 @@
+"""How much single rows count in the loss of training: their own weights, and those of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError, message
+from .data import as_array
+from .losses import Labels
+
+__all__ = ["checked_weights", "weights_of_classes"]
+
+
+def checked_weights(given: Any, rows: int) -> np.ndarray:
+    """Return the weights of rows as float32, shape ``(rows,)``, or raise `DataError`."""
+    weights = as_array(given, "the weights")
+    if weights.dtype.kind not in "iufb" or weights.shape not in ((rows,), (rows, 1)):
+        raise DataError(
+            message(
+                f"the weights have shape {weights.shape} and dtype {weights.dtype}",
+                need=f"a number for each of {rows} rows",
+            )
+        )
+    return _positive(weights.reshape(rows), "row")
+
+
+def weights_of_classes(
+    given: Any, labels: np.ndarray, kind: Labels, all_labels: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the weight of each row's class.
+
+    Parameters
+    ----------
+    given
+        ``{class: weight}``, a sequence with a weight for each class, or "balanced".
+    labels
+        Of the rows, as the training step takes them.
+    kind
+        What labels they are.
+    all_labels
+        By which classes are balanced; None where they are not known.
+    """
+    classes = _classes(labels, kind)
+    if isinstance(given, str):
+        if given != "balanced" or all_labels is None:
+            raise DataError(
+                message(
+                    f"class_weight={given!r}" + (" of batches" if all_labels is None else ""),
+                    need="a dict {class: weight}, or 'balanced', of arrays",
+                )
+            )
+        found, place, counts = np.unique(classes, return_inverse=True, return_counts=True)
+        each = len(classes) / (len(found) * counts)
+        return np.asarray(each[place], np.float32)
+    if isinstance(given, Mapping):
+        named = given
+    else:
+        named = dict(enumerate(np.atleast_1d(as_array(given, "class_weight")).tolist()))
+    largest = (kind.classes or 2) - 1
+    for name in named:
+        if (
+            isinstance(name, bool)
+            or not isinstance(name, (int, np.integer))
+            or not (0 <= name <= largest)
+        ):
+            raise DataError(
+                message(f"class_weight names the class {name!r}", need=f"classes 0 to {largest}")
+            )
+    table = np.ones(largest + 1)
+    for name, weight in named.items():
+        table[name] = weight
+    chosen: np.ndarray = _positive(table, "class")[classes]
+    return chosen
+
+
+def _positive(weights: np.ndarray, what: str) -> np.ndarray:
+    held = weights.astype(np.float32)
+    wrong = ~(np.isfinite(held) & (held >= 0))
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise DataError(
+            message(
+                f"the weight of {what} {place} is {weights[place]}",
+                need="finite numbers of at least 0",
+            )
+        )
+    return held
+
+
+def _classes(labels: np.ndarray, kind: Labels) -> np.ndarray:
+    """Return the class of each row, of numbers of classes or zeros and ones."""
+    rows = len(labels)
+    flat = labels.reshape(rows, -1)
+    if flat.shape[1] == 1 and (kind.classes is not None or np.isin(flat, (0, 1)).all()):
+        return np.asarray(flat[:, 0], np.int64)
+    raise DataError(
+        message(
+            f"class_weight= of labels of shape {labels.shape}",
+            need="a class for each row, as its number",
+            hint="labels.argmax(-1), of shares; sample_weight=, for weights of another kind",
+        )
+    )

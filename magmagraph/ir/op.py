@@ -677,6 +677,7 @@ _FIXED = {
 }
 
 
+_COMPARED = ("equal", "not_equal")  # what == and != make
 _Axis: TypeAlias = int | Sequence[int] | None
 
 
@@ -769,21 +770,7 @@ class Node(_Fields):
         """Number of elements."""
         return self.type.size  # type: ignore[no-any-return]
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Node):
-            return self is other
-        raise ArgumentError(
-            message(
-                "== between nodes is identity (nodes are dictionary keys) and is not defined "
-                f"against {type(other).__name__}",
-                hint="mg.equal(a, b) compares values",
-            )
-        )
-
-    def __ne__(self, other: object) -> bool:
-        return not self.__eq__(other)
-
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # of the address: equality is that of values, see operators.py
 
     def _no_value(self, what: str, hint: str) -> NoReturn:
         raise ArgumentError(
@@ -791,7 +778,10 @@ class Node(_Fields):
         )
 
     def __bool__(self) -> bool:
-        self._no_value("the truth value", "mg.where(condition, a, b), or node.eval() for the value")
+        hint = "mg.where(condition, a, b), or node.eval() for the value"
+        if self.op.name in _COMPARED:  # maybe by `in`, list.index or the == of tuples
+            hint += "; node is other, or any(n is node for n in nodes), for the node itself"
+        self._no_value("the truth value", hint)
 
     def __float__(self) -> float:
         self._no_value("float()", "node.eval() for the value")
@@ -863,7 +853,7 @@ class Node(_Fields):
         raise ArgumentError(
             message(
                 "'in' of a node has no meaning: nothing has run yet",
-                hint="mg.any(mg.equal(node, value)).eval()",
+                hint="mg.any(node == value).eval()",
             )
         )
 
@@ -898,6 +888,8 @@ class Node(_Fields):
         def __round__(self, decimals: int = 0) -> Node: ...
         def __matmul__(self, other: Any) -> Node: ...
         def __rmatmul__(self, other: Any) -> Node: ...
+        def __eq__(self, other: Any) -> Node: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Node: ...  # type: ignore[override]
         def __lt__(self, other: Any) -> Node: ...
         def __le__(self, other: Any) -> Node: ...
         def __gt__(self, other: Any) -> Node: ...

@@ -164,7 +164,7 @@ def test_equality_compares_values_from_either_side(rng: np.random.Generator) -> 
     cases = {
         "nodes": (x == y, a == b),
         "not": (x != y, a != b),
-        "itself": (x == x, a == a),  # noqa: PLR0124
+        "itself": (x == x, a == a),
         "number": (x == 1, a == 1),
         "reflected": (1.0 == x, a == 1.0),
         "scalar": (np.float32(1) != x, a != 1),

@@ -22,9 +22,9 @@ from magmagraph.codegen.region.analysis import (
     analyze,
 )
 from magmagraph.codegen.region.parts import TOGETHER_BYTES, Walk
-from magmagraph.ir.identity import is_among
 from magmagraph.config import config
 from magmagraph.ir.dims import evaluate, maximum
+from magmagraph.ir.identity import is_among
 from magmagraph.ir.op import Op
 from magmagraph.ops import TABLE
 from magmagraph.passes.pipeline import DEFAULT

@@ -355,11 +355,16 @@ def test_mistakes_name_operands_and_mend() -> None:
 
 
 def test_reading_and_writing_a_variable() -> None:
-    """value is a copy; assigning is checked and in place."""
+    """value is a read-only copy; assigning is checked and in place."""
     W = mg.var("W", init=np.zeros((2, 3), np.float32))
     f = mg.function([], W * 1.0)
-    W.value[:] = 7
+    with pytest.raises(ValueError, match="read-only"):
+        W.value[:] = 7
     assert not W.value.any()
+    copied = W.value.copy()
+    copied[0] = 7.0
+    W.value = copied
+    agree(f(), copied)
     W.value = np.ones((2, 3))
     agree(f(), np.ones((2, 3)))
     W.assign(np.full((2, 3), 2.0))

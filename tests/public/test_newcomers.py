@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import magmagraph as mg
 
@@ -16,3 +17,44 @@ def test_accuracy_by_equality(rng: np.random.Generator) -> None:
     predicted = mg.function([x], logits.argmax(1))(features)
     labels = np.where(np.arange(50) < 20, predicted, (predicted + 1) % 3).astype("int32")
     np.testing.assert_allclose(accuracy(features, labels), 0.4, rtol=1e-6)
+
+
+def test_a_numpy_scalar_leaves_the_dtype_of_a_graph() -> None:
+    x = mg.var("x", shape=("n", 4))
+    k = mg.var("k", shape=(3,), dtype="int32")
+    for node in (
+        x / np.sqrt(400),
+        np.float64(0.5) * x,
+        x ** np.float64(2) - np.int64(1),
+        mg.maximum(x, np.float64(0)) + mg.where(x > np.float64(1), np.float64(1), x),
+        x / (x.shape[0] * np.sqrt(2)),
+        mg.random.normal((4,), std=np.float64(2)),
+        k * np.float64(2),
+    ):
+        assert node.dtype == np.float32, node
+    assert (k + np.int64(3)).dtype == np.int32
+    assert (mg.cast(x, "float16") * np.float64(2)).dtype == np.float16
+    assert (x - np.complex128(1j)).dtype == np.complex64
+    for node in (x * mg.constant(np.float64(2)), x * np.array(2.0), mg.add(np.float64(2), 3.0)):
+        assert node.dtype == np.float64, node
+    assert (mg.cast(x, "float16") * np.float32(2)).dtype == np.float32
+    with pytest.raises(mg.DTypeError, match="does not fit int32"):
+        k + np.int64(2**40)
+
+
+def test_what_is_written_into_a_value_is_not_lost_in_silence() -> None:
+    w = mg.var("w", init=np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="read-only"):
+        w.value[0] = 5
+    array = w.value.copy()
+    array[0] = 5
+    w.value = array
+    assert w.value.tolist() == [5, 0, 0]
+
+
+def test_exact_feeds_of_another_kind() -> None:
+    x, z = mg.var("x", shape=("n",)), mg.var("z", shape=("n",), dtype="complex64")
+    f = mg.function([x, z], x * z)
+    np.testing.assert_array_equal(f(np.arange(3), np.arange(3.0)), np.arange(3) ** 2)
+    with pytest.raises(mg.FeedError, match="float32 does not hold exactly"):
+        f(np.array([2**24 + 1]), np.ones(1))

@@ -7,13 +7,45 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MagmagraphError, StorageError
+from ..errors import DataError, MagmagraphError, RanksWarning, StorageError, message
 from ..ir.communicator import Communicator
-from ..ir.ranks import current
+from ..ir.lines import caller_line, warn_user
+from ..ir.ranks import current, rank_and_count
 from .alike import check_alike
 from .strategies import checked, joined
 
-__all__ = ["Team"]
+__all__ = ["Team", "warn_of_copies"]
+
+
+_warned: set[str] = set()
+
+
+def warn_of_copies(step: Any, what: str) -> None:
+    """Warn on rank 0 where several ranks run a training step that exchanges nothing.
+
+    Parameters
+    ----------
+    step
+        A compiled function.
+    what
+        What is called without ``distribute=``; there is one warning for each.
+    """
+    if step.communicator is not None or what in _warned:
+        return
+    number, count = rank_and_count()
+    if count == 1 or number != 0:
+        return
+    _warned.add(what)
+    warn_user(
+        message(
+            f"{what}: {count} ranks run this program, and each trains a model of its own",
+            need="a strategy, for one model that all ranks train",
+            hint="distribute=mg.distributed.DataParallel(); MAGMAGRAPH_COMMUNICATOR=solo for "
+            "separate models",
+        ),
+        RanksWarning,
+        caller_line(),
+    )
 
 
 class Team:
@@ -74,6 +106,7 @@ class Team:
     def begin(self, step: Any) -> None:
         """Begin to train with a compiled step: all ranks have rank 0's variables."""
         self._world = step.communicator
+        warn_of_copies(step, "fit")
         if self._group is not None:
             step._begin_alike()
 

@@ -148,9 +148,9 @@ def as_node(value: Any, like: np.dtype | None = None) -> Node:
     """Return `value` as a node.
 
     With `like`, the dtype that the value meets, a Python scalar is weak and takes its dtype from
-    it, and so does a NumPy scalar of 64 bits; lists of floats have the wider of theirs and `like`. Without `like` they are rounded to
-    `config.float_dtype`: functions that know the dtype, or find it from other operands, pass it
-    on, or leave the value as it is to `cast` or `promoted`.
+    it, and so does a NumPy scalar of 64 bits; lists of floats have the wider of theirs and `like`.
+    Without `like` they are rounded to `config.float_dtype`: functions that know the dtype, or find
+    it from other operands, pass it on, or leave the value as it is to `cast` or `promoted`.
     """
     if isinstance(value, Node):
         return value

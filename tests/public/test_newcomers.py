@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.distributed import threads, training
+from magmagraph.ir import ranks
+from magmagraph.runtime.comm.solo import Solo
 
 
 def test_accuracy_by_equality(rng: np.random.Generator) -> None:
@@ -58,3 +63,65 @@ def test_exact_feeds_of_another_kind() -> None:
     np.testing.assert_array_equal(f(np.arange(3), np.arange(3.0)), np.arange(3) ** 2)
     with pytest.raises(mg.FeedError, match="float32 does not hold exactly"):
         f(np.array([2**24 + 1]), np.ones(1))
+
+
+def test_a_column_less_a_row_of_the_same_rows_warns() -> None:
+    predicted, target = mg.var("p", shape=("n", 1)), mg.var("t", shape=("n",))
+    with pytest.warns(mg.BroadcastWarning, match=r"\(n, 1\) and \(n,\) broadcast to every pair"):
+        loss = mg.mean((predicted - target) ** 2)
+    assert loss.shape == ()
+    with pytest.warns(mg.BroadcastWarning) as caught:
+        for _ in range(3):
+            mg.minimum(target, predicted)
+        target * predicted
+    assert [str(w.message).partition(":")[0] for w in caught] == ["minimum", "multiply"]
+    assert {w.filename for w in caught} == {__file__}
+
+
+def test_pairs_on_purpose_do_not_warn() -> None:
+    x, y = mg.var("x", shape=("n",)), mg.var("y", shape=("n", 3))
+    for node in (
+        x[:, None] - x[None, :],
+        x[:, None] * y,
+        mg.outer(x, x),
+        mg.input("m", ("n", "n")) + mg.sum(y, axis=1, keepdims=True) + x[None, :],
+        mg.input("a", (4, 1)) - mg.input("b", (4,)),
+        mg.grad(mg.sum(x[:, None] - x[None, :]), x),
+    ):
+        assert node.ndim
+
+
+def test_training_on_several_ranks_without_a_strategy_warns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.setenv(name, "4" if name.endswith("SIZE") else "0")
+    monkeypatch.setattr(training, "_warned", set())
+    w = mg.var("w", init=1.0)
+    step = partial(mg.optimizer.SGD(0.1).step, w**2, [w])
+    monkeypatch.setattr(ranks, "_of_process", [])
+    with pytest.warns(mg.RanksWarning, match="step: 4 ranks run this program") as caught:
+        step()
+    assert len(caught) == 1 and caught[0].filename.endswith("test_newcomers.py")
+    step()  # once is enough
+    training._warned.clear()
+    monkeypatch.setenv("MAGMAGRAPH_COMMUNICATOR", "solo")
+    step()
+    monkeypatch.delenv("MAGMAGRAPH_COMMUNICATOR")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    step()
+    monkeypatch.setattr(ranks, "_of_process", [Solo()])
+    step()
+
+
+def test_fit_on_several_ranks_without_a_strategy_warns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training, "_warned", set())
+
+    def train() -> None:
+        net = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(1)], loss="mse")
+        net.fit(np.ones((4, 3), "f4"), np.ones((4, 1), "f4"), batch_size=2, epochs=1)
+
+    with pytest.warns(mg.RanksWarning, match="fit: 2 ranks"):
+        threads(2, train)

@@ -17,28 +17,20 @@ from .strategies import checked, joined
 __all__ = ["Team", "warn_of_copies"]
 
 
-_warned: set[str] = set()
+_warned: list[bool] = []
 
 
-def warn_of_copies(step: Any, what: str) -> None:
-    """Warn on rank 0 where several ranks run a training step that exchanges nothing.
-
-    Parameters
-    ----------
-    step
-        A compiled function.
-    what
-        What is called without ``distribute=``; there is one warning for each.
-    """
-    if step.communicator is not None or what in _warned:
+def warn_of_copies(step: Any) -> None:
+    """Warn on rank 0, once, where several ranks make a training step that exchanges nothing."""
+    if step.communicator is not None or _warned:
         return
     number, count = rank_and_count()
     if count == 1 or number != 0:
         return
-    _warned.add(what)
+    _warned.append(True)
     warn_user(
         message(
-            f"{what}: {count} ranks run this program, and each trains a model of its own",
+            f"{count} ranks run this program, and each trains a model of its own",
             need="a strategy, for one model that all ranks train",
             hint="distribute=mg.distributed.DataParallel(); MAGMAGRAPH_COMMUNICATOR=solo for "
             "separate models",
@@ -106,7 +98,6 @@ class Team:
     def begin(self, step: Any) -> None:
         """Begin to train with a compiled step: all ranks have rank 0's variables."""
         self._world = step.communicator
-        warn_of_copies(step, "fit")
         if self._group is not None:
             step._begin_alike()
 

@@ -106,8 +106,6 @@ class Operators:
     def __ne__(self, other: Any) -> Node:  # type: ignore[override]
         return comparison.not_equal(self, _comparable("!=", other))
 
-    __hash__ = object.__hash__
-
     def __lt__(self, other: Any) -> Node:
         return comparison.less(self, other)
 
@@ -392,6 +390,7 @@ def _node(value: Any) -> Node:
 
 def _add_methods() -> None:
     own = {"__module__", "__qualname__", "__slots__", "__doc__", "__dict__", "__weakref__"}
+    own.add("__hash__")  # None here because of __eq__; a node has its own
     for name, member in vars(Operators).items():
         if name not in own:
             setattr(Node, name, member)

@@ -386,7 +386,7 @@ class Optimizer:
                 raise UpdateError(message(f"variable '{target.name}' is updated twice"))
             together[target] = value
         step = function(list(inputs), outputs, updates=together, **options)
-        warn_of_copies(step, "step")
+        warn_of_copies(step)
         return step
 
     def minimize(

@@ -205,7 +205,7 @@ def test_writing_a_variable_wrongly() -> None:
     with pytest.raises(mg.ShapeError, match=r"variable 'w' has shape \(3,\), the new value \(2,\)"):
         w.value = np.zeros(2)
     with pytest.raises(mg.DTypeError, match="variable 'w' is float32, the new value int64"):
-        w.assign(np.zeros(3, np.int64))
+        w.assign(np.full(3, 2**24 + 1))
     np.testing.assert_array_equal(w.value, np.ones(3))
 
 

@@ -49,6 +49,7 @@ from .defaults import default_updates as carried_updates
 from .devices import choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
+from .labels import fed_labels
 from .loss_scale import LossScale, counters, found_in
 from .structure import Structure
 from .together import Together
@@ -147,6 +148,7 @@ class Function:
         self.trace = Trace()
         with collection_paused():
             self.source_graph = self._frozen(self._user_outputs, self._user_updates, self.trace)
+        self._labels = fed_labels(self.source_graph, self.trace)
         self._start()
 
     def _frozen(self, outputs: Any, updates: Any, trace: Trace) -> Graph:
@@ -637,6 +639,8 @@ class Function:
         return received(value, self.device)
 
     def _run(self, bound: Any, feeds: Sequence[Any], out: Any = None) -> Any:
+        for labels in self._labels:
+            labels.check(feeds, bound.plan.sizes or {})
         try:
             if self._communicator is None:
                 return bound.run(feeds, out)

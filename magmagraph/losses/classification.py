@@ -15,6 +15,7 @@ from ..errors import DTypeError, ShapeError
 from ..ir.graph import Node
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ir.types import Extent
+from ..ops.control.labels import class_labels
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, negative, subtract
 from ..ops.elementwise.comparison import not_equal, where
@@ -180,6 +181,7 @@ def _of_classes(
 ) -> Node:
     """Return the loss of integer labels; `total`, where given, is subtracted from the logs."""
     classes = logs.shape[axis]
+    target = class_labels(call, target, classes, ignored)
     chosen = is_class(target, classes, axis)
 
     def expected(values: Node) -> Node:

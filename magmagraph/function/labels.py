@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..ir.records import record
 from ..ops.control.labels import CLASS_LABELS, expected_labels, wrong_label
 from ..ops.convert import CAST
 
-__all__ = ["FedLabels", "fed_labels"]
+__all__ = ["FedLabels", "fed_labels", "with_marked_labels"]
 
 
 @record(frozen=True, eq=False)
@@ -56,6 +56,8 @@ class FedLabels:
             return
         for node in self.steps:
             labels = np.ascontiguousarray(apply(node, [labels], sizes))
+        if labels.dtype.kind not in "iu":
+            return  # such a feed is refused
         attrs = self.marker.attrs
         classes, ignored = attrs["classes"], attrs["ignored"]
         classes = classes if type(classes) is int else evaluate(classes, sizes)
@@ -82,13 +84,27 @@ def fed_labels(graph: Graph, trace: Trace) -> tuple[FedLabels, ...]:
     Labels that are computed otherwise are not among them.
     """
     found = []
-    for member, users in trace.sources.items():
-        for marker in users:
-            if marker.op is CLASS_LABELS:
-                source, steps = _source(member)
-                if is_among(source, graph.inputs):
-                    found.append(FedLabels(index_of(graph.inputs, source), source, steps, marker))
+    for member, marker in _marked(trace):
+        source, steps = _source(member)
+        if is_among(source, graph.inputs):
+            found.append(FedLabels(index_of(graph.inputs, source), source, steps, marker))
     return tuple(found)
+
+
+def with_marked_labels(graph: Graph, trace: Trace) -> Graph:
+    """Return a frozen program in which labels are marked again, as a file has to hold it."""
+    marked: dict[Node, Node] = {}
+    for member, marker in _marked(trace):
+        marked[member] = graph.interner.make(marker, (marked.get(member, member),))
+    return graph.substitute(marked)
+
+
+def _marked(trace: Trace) -> Iterator[tuple[Node, Node]]:
+    """Yield nodes of a frozen graph that are labels, each with the user's node that says so."""
+    for member, users in trace.sources.items():
+        for user in users:
+            if user.op is CLASS_LABELS:
+                yield member, user
 
 
 def _source(node: Node) -> tuple[Node, tuple[Node, ...]]:

@@ -136,7 +136,8 @@ def multi_margin(
     scores
         Node or array with an axis of classes.
     labels
-        Integers, with one axis less: the classes y, which must lie in ``[0, classes)``.
+        Integers, with one axis less: the classes y, in ``[0, classes)``; checked as those of
+        `cross_entropy`.
     p
         1 or 2.
     margin

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,3 +127,74 @@ def test_fit_on_several_ranks_without_a_strategy_warns(
 
     with pytest.warns(mg.RanksWarning, match="2 ranks run"):
         threads(2, train)
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize("label", [-100, 3, 255])
+def test_labels_out_of_range_in_a_step(
+    compiler: str, label: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding and labels that are too large once gave a finite loss and a wrong gradient."""
+    monkeypatch.setenv("MAGMAGRAPH_COMPILER", compiler)
+    x = mg.var("x", shape=("n", 4))
+    y = mg.var("y", shape=("n",), dtype="int32")
+    w = mg.var("w", init=rng.standard_normal((4, 3)).astype("float32"))
+    features = rng.standard_normal((6, 4)).astype("float32")
+    good, bad = np.array([0, 1, 2, 0, 1, 2], "i4"), np.array([0, 1, label, 0, 1, 2], "i4")
+
+    step = mg.optimizer.SGD(0.1).step(
+        mg.cross_entropy(x @ w, y), [w], inputs=[x, y], outputs=mg.cross_entropy(x @ w, y)
+    )
+    step(features, good)
+    before = w.value
+    with pytest.raises(mg.FeedError, match=rf"'y' .* the label {label} at \(2,\), .* 3 classes"):
+        step(features, bad)
+    with pytest.raises(mg.FeedError, match=f"ignore_index={label}"):
+        step.run([(features, bad)])
+    np.testing.assert_array_equal(w.value, before)
+
+    ignoring = mg.cross_entropy(x @ w, y, ignore_index=label)
+    found, gradient = mg.function([x, y], [ignoring, mg.grad(ignoring, w)])(features, bad)
+    kept = np.delete(np.arange(6), 2)
+    plain = mg.cross_entropy(x @ w, y)
+    expected = mg.function([x, y], [plain, mg.grad(plain, w)])(features[kept], good[kept])
+    np.testing.assert_allclose(found, expected[0], rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-4, atol=1e-6)
+    with pytest.raises(mg.FeedError, match=rf"labels in \[0, 3\), or {label}"):
+        mg.function([x, y], ignoring)(features, np.array([0, 1, 77, 0, 1, 2]))
+
+
+def test_labels_are_checked_in_every_form(tmp_path: Path) -> None:
+    scores = mg.var("scores", shape=("n", 5))
+    table = mg.var("table", shape=("n", 3), dtype="int64")
+    column = mg.var("column", shape=("n", 1), dtype="uint8")
+    real = mg.var("real", shape=("n",))
+    classes = mg.var("wide", shape=("n", "classes"))
+    ones, label = np.ones((2, 5), "f4"), np.array([4, 2])
+    with_label = np.array([[9, 4, 9], [-1, 2, 9]])  # only the middle column holds labels
+    cases = [
+        (mg.cross_entropy(scores, table[:, 1]), [scores, table], [ones, with_label], (1, 1)),
+        (
+            mg.nll_loss(scores, mg.squeeze(column, 1)),
+            [scores, column], [ones, label[:, None]], (1, 0),
+        ),
+        (mg.multi_margin(scores, mg.cast(real, "int32")), [scores, real], [ones, label], (1,)),
+        (mg.cross_entropy(classes, mg.cast(real, "int64")), [classes, real], [ones, label], (0,)),
+        (
+            mg.vmap(lambda s, k: mg.cross_entropy(s[None], k[None]))(scores, table[:, 1]),
+            [scores, table], [ones, with_label], (0, 1),
+        ),
+    ]  # fmt: skip
+    for loss, inputs, feeds, place in cases:
+        f = mg.function(inputs, loss)
+        f.save(tmp_path / "f.mg")
+        wrong = [feeds[0], feeds[1].copy()]
+        wrong[1][place] = 5
+        for each in (f, pickle.loads(pickle.dumps(f)), mg.load(tmp_path / "f.mg")):
+            assert np.isfinite(each(*feeds)).all()
+            with pytest.raises(mg.FeedError, match="is fed the label 5 at"):
+                each(*wrong)
+    with pytest.raises(mg.ShapeError, match=r"the label 5 at \(1,\) for 5 classes"):
+        mg.cross_entropy(scores, [0, 5])
+    # One-hot rows of labels outside stay rows of zeros.
+    assert not mg.one_hot(mg.constant([7]), 5).eval().any()

@@ -162,7 +162,7 @@ class Function:
             observed=True,
         )
 
-    def _saved_graph(self) -> Graph:
+    def _whole_graph(self) -> Graph:
         """Return the program that one process would run, as a file holds it."""
         if self._settings["distribute"] is None:
             return with_marked_labels(self.source_graph, self.trace)

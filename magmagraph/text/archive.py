@@ -185,7 +185,7 @@ def _members(function: Any) -> dict[str, bytes]:
                 hint="save one that is made with skip= or without, or save dump(f.graph)",
             )
         )
-    source: Graph = function._saved_graph()
+    source: Graph = function._whole_graph()
     if held_apart(source):
         raise PlanError(
             message(

@@ -30,7 +30,7 @@ def warn_of_copies(step: Any) -> None:
     _warned.append(True)
     warn_user(
         message(
-            f"{count} ranks run this program, and each trains a model of its own",
+            f"training without distribute=: each of {count} ranks trains a model of its own",
             need="a strategy, for one model that all ranks train",
             hint="distribute=mg.distributed.DataParallel(); MAGMAGRAPH_COMMUNICATOR=solo for "
             "separate models",

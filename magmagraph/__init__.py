@@ -39,11 +39,12 @@ _NAMES = {
     "function.defaults": "default_updates stateful",
     "ir.dims": "Dim",
     "errors":
-        "ArgumentError CacheWarning CheckError CommunicationError CompilerUnavailable ConfigError "
+        "ArgumentError BroadcastWarning CacheWarning CheckError CommunicationError "
+        "CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
         "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
-        "NonFiniteError PassError PlanError ReentrantError ShapeError ShardingError StorageError "
-        "UpdateError",
+        "NonFiniteError PassError PlanError RanksWarning ReentrantError ShapeError ShardingError "
+        "StorageError UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
     "function.tracing": "grad jit value_and_grad",

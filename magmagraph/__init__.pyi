@@ -47,7 +47,8 @@ from .data import (
     batches as batches,
 )
 from .errors import (
-    ArgumentError as ArgumentError, CacheWarning as CacheWarning, CheckError as CheckError,
+    ArgumentError as ArgumentError, BroadcastWarning as BroadcastWarning,
+    CacheWarning as CacheWarning, CheckError as CheckError,
     CommunicationError as CommunicationError, CompilerUnavailable as CompilerUnavailable,
     ConfigError as ConfigError, DTypeError as DTypeError, DataError as DataError,
     DeviceError as DeviceError, DivergedError as DivergedError, FallbackWarning as FallbackWarning,
@@ -55,8 +56,8 @@ from .errors import (
     LinAlgError as LinAlgError, MagmagraphError as MagmagraphError,
     MissingFileError as MissingFileError, MissingLibraryError as MissingLibraryError,
     NonFiniteError as NonFiniteError, PassError as PassError, PlanError as PlanError,
-    ReentrantError as ReentrantError, ShapeError as ShapeError, ShardingError as ShardingError,
-    StorageError as StorageError, UpdateError as UpdateError,
+    RanksWarning as RanksWarning, ReentrantError as ReentrantError, ShapeError as ShapeError,
+    ShardingError as ShardingError, StorageError as StorageError, UpdateError as UpdateError,
 )
 from .function import (
     Function as Function, function as function, synchronize as synchronize,
@@ -415,18 +416,18 @@ uint16: _dtype[_Any]
 uint32: _dtype[_Any]
 uint64: _dtype[_Any]
 __all__ = [
-    "ArgumentError", "CacheWarning", "CheckError", "CommunicationError", "CompilerUnavailable",
-    "ConfigError", "DTypeError", "DataError", "DeviceError", "Dim", "DivergedError",
-    "FallbackWarning", "FeedError", "FixedPoint", "Function", "GradientError", "GradientReport",
-    "Graph", "GraphError", "LinAlgError", "MagmagraphError", "MissingFileError",
+    "ArgumentError", "BroadcastWarning", "CacheWarning", "CheckError", "CommunicationError",
+    "CompilerUnavailable", "ConfigError", "DTypeError", "DataError", "DeviceError", "Dim",
+    "DivergedError", "FallbackWarning", "FeedError", "FixedPoint", "Function", "GradientError",
+    "GradientReport", "Graph", "GraphError", "LinAlgError", "MagmagraphError", "MissingFileError",
     "MissingLibraryError", "Model", "NeuralNetwork", "Node", "NonFiniteError", "Operation",
-    "PassError", "PlanError", "ReentrantError", "ScipyObjective", "ShapeError", "ShardingError",
-    "StorageError", "Tensor", "Type", "UpdateError", "Variable", "__version__", "abs", "absolute",
-    "acos", "acosh", "adaptive_avg_pool", "adaptive_max_pool", "add", "all", "allclose",
-    "alpha_dropout", "angle", "any", "append", "apply_rotary", "arange", "arccos", "arccosh",
-    "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere",
-    "array_equal", "array_equiv", "array_split", "asarray", "asin", "asinh", "astype", "atan",
-    "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "avg_pool1d",
+    "PassError", "PlanError", "RanksWarning", "ReentrantError", "ScipyObjective", "ShapeError",
+    "ShardingError", "StorageError", "Tensor", "Type", "UpdateError", "Variable", "__version__",
+    "abs", "absolute", "acos", "acosh", "adaptive_avg_pool", "adaptive_max_pool", "add", "all",
+    "allclose", "alpha_dropout", "angle", "any", "append", "apply_rotary", "arange", "arccos",
+    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",
+    "argwhere", "array_equal", "array_equiv", "array_split", "asarray", "asin", "asinh", "astype",
+    "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "avg_pool1d",
     "avg_pool2d", "avg_pool3d", "bartlett", "batch_norm", "batch_statistics", "batches", "bfloat16",
     "binary_cross_entropy", "bincount", "bitwise_and", "bitwise_invert", "bitwise_left_shift",
     "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman", "block", "bool",

@@ -192,6 +192,14 @@ class FallbackWarning(UserWarning):
     """A slower path is taken because the preferred one is not usable here."""
 
 
+class BroadcastWarning(UserWarning):
+    """A column and a row of one named dimension make all pairs of elements: a matrix."""
+
+
+class RanksWarning(UserWarning):
+    """Several ranks each train a model of their own: none exchanges anything with the others."""
+
+
 def message(
     wrong: str, need: str | None = None, hint: str | None = None, where: str | None = None
 ) -> str:

@@ -23,6 +23,7 @@ from ..dtypes import is_complex, is_float, is_inexact
 from ..errors import GradientError, ShapeError, message
 from ..ir.collection import collection_paused
 from ..ir.graph import Node, topological
+from ..ir.identity import is_among
 from ..ir.nesting import leaves, like
 from ..ir.op import Parts, Refusal, describe
 from ..ops.control.identities import MARKER
@@ -280,7 +281,7 @@ def _disconnected(
             else:
                 smooth.add(id(node))
     hint = "leave the target out, or unused='zeros' for a gradient of zeros"
-    if target not in order or not any(id(output) in reached for output in outputs):
+    if not is_among(target, order) or not any(id(output) in reached for output in outputs):
         return GradientError(
             message(
                 f"{who}: {what} does not depend on {label}, {describe(target)}"

@@ -7,13 +7,37 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MagmagraphError, StorageError
+from ..errors import DataError, MagmagraphError, RanksWarning, StorageError, message
 from ..ir.communicator import Communicator
-from ..ir.ranks import current
+from ..ir.lines import caller_line, warn_user
+from ..ir.ranks import current, rank_and_count
 from .consistency import check_equal_on_ranks
 from .strategies import checked, joined
 
-__all__ = ["Team"]
+__all__ = ["Team", "warn_of_copies"]
+
+
+_warned: list[bool] = []
+
+
+def warn_of_copies(step: Any) -> None:
+    """Warn on rank 0, once, where several ranks make a training step that exchanges nothing."""
+    if step.communicator is not None or _warned:
+        return
+    number, count = rank_and_count()
+    if count == 1 or number != 0:
+        return
+    _warned.append(True)
+    warn_user(
+        message(
+            f"training without distribute=: each of {count} ranks trains a model of its own",
+            need="a strategy, for one model that all ranks train",
+            hint="distribute=mg.distributed.DataParallel(); MAGMAGRAPH_COMMUNICATOR=solo for "
+            "separate models",
+        ),
+        RanksWarning,
+        caller_line(),
+    )
 
 
 class Team:

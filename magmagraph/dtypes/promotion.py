@@ -19,7 +19,7 @@ from ..ir.element_types import (
     complex_dtype,
     real_dtype,
 )
-from .machine import iinfo
+from .machine import finfo, iinfo
 
 
 def _promoted(left: DType, right: DType) -> DType:
@@ -196,8 +196,9 @@ def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     """Tell whether values may be fed where a dtype is wanted.
 
     Feeds convert within a kind: floats to floats of any width, complex numbers alike, integers to
-    integers that hold every value, bool to bool; never across kinds, so neither floats to complex
-    nor complex to floats.
+    integers that hold every value, bool to bool. Integers also go to floats and to complex dtypes
+    that hold every value exactly, and floats to complex dtypes. No value loses a part: floats are
+    not fed to integers, nor complex numbers to floats.
 
     Parameters
     ----------
@@ -215,15 +216,19 @@ def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     >>> small = canonical("int8")
     >>> can_feed(np.array([1, 2]), small), can_feed(np.array([1, 200]), small)
     (True, False)
-    >>> can_feed(np.array([1, 2]), FLOAT32), can_feed(np.dtype("float64"), FLOAT32)
-    (False, True)
+    >>> can_feed(np.array([1, 2]), FLOAT32), can_feed(np.array([2**24 + 1]), FLOAT32)
+    (True, False)
     >>> can_feed(np.dtype("complex64"), FLOAT32), can_feed(np.array([2j]), canonical("complex64"))
     (False, True)
     """
     values = None if isinstance(source, np.dtype) else source
     given = source if isinstance(source, np.dtype) else source.dtype
-    source_kind = KINDS.get(given)
-    if source_kind is None or source_kind != KINDS[target]:
+    source_kind, target_kind = KINDS.get(given), KINDS[target]
+    if (source_kind, target_kind) == ("float", "complex"):
+        return True
+    if source_kind == "integer" and target_kind in ("float", "complex"):
+        return _holds_exactly(real_dtype(target), given, values)
+    if source_kind is None or source_kind != target_kind:
         return False
     if source_kind != "integer" or np.can_cast(given, target):
         return True
@@ -234,11 +239,31 @@ def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     )
 
 
+def _holds_exactly(target: DType, given: np.dtype, values: np.ndarray | None) -> bool:
+    """Tell whether a float dtype holds integers exactly: all of a dtype, or those of an array."""
+    limits = finfo(target)
+    largest = 2 ** (int(limits.nmant) + 1)  # up to it there is no gap between integers
+    if values is None:
+        low, high = int(iinfo(given).min), int(iinfo(given).max)
+    elif values.size:
+        low, high = int(values.min()), int(values.max())
+    else:
+        return True
+    if -largest <= low and high <= largest:
+        return True
+    if values is None or max(-low, high) > float(limits.max):
+        return False
+    wide = values.astype(np.uint64 if given.kind == "u" else np.int64)
+    size = abs(wide).astype(np.uint64)
+    odd = size // np.maximum(size & (~size + np.uint64(1)), np.uint64(1))  # no factors of 2
+    return bool(odd.max() <= largest)
+
+
 def can_hold(value: Any, array: np.ndarray, target: DType) -> bool:
     """Tell whether what a caller hands over may be stored in a dtype.
 
-    As `can_feed`, but numbers of Python, which have no dtype, count as any higher kind: 1 is also
-    1.0, and either is also complex; and a list of none is of every kind.
+    As `can_feed`, but numbers of Python, which have no dtype, are rounded to a float: 2**24 + 1 is
+    also 1.6777216e7; and a list of none is of every kind.
 
     Parameters
     ----------
@@ -254,7 +279,7 @@ def can_hold(value: Any, array: np.ndarray, target: DType) -> bool:
 
     Examples
     --------
-    >>> held = [1, 2]
+    >>> held = [1, 2**24 + 1]
     >>> can_hold(held, np.array(held), FLOAT32), can_hold(np.array(held), np.array(held), FLOAT32)
     (True, False)
     >>> can_hold(2.5, np.array(2.5), INT32), can_hold(2**31, np.array(2**31), INT32)

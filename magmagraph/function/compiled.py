@@ -49,6 +49,7 @@ from .defaults import default_updates as carried_updates
 from .devices import choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
+from .labels import fed_labels, with_marked_labels
 from .loss_scale import LossScale, counters, found_in
 from .rank_agreement import Together
 from .structure import Structure
@@ -147,6 +148,7 @@ class Function:
         self.trace = Trace()
         with collection_paused():
             self.source_graph = self._frozen(self._user_outputs, self._user_updates, self.trace)
+        self._labels = fed_labels(self.source_graph, self.trace)
         self._start()
 
     def _frozen(self, outputs: Any, updates: Any, trace: Trace) -> Graph:
@@ -161,10 +163,11 @@ class Function:
         )
 
     def _whole_graph(self) -> Graph:
-        """Return the source graph that one process would run: before a strategy spread it."""
+        """Return the program that one process would run, as a file holds it."""
         if self._settings["distribute"] is None:
-            return self.source_graph
-        return self._frozen(*self._program, Trace())
+            return with_marked_labels(self.source_graph, self.trace)
+        trace = Trace()
+        return with_marked_labels(self._frozen(*self._program, trace), trace)
 
     def __repr__(self) -> str:
         label = f" '{self.name}'" if self.name else ""
@@ -637,6 +640,8 @@ class Function:
         return received(value, self.device)
 
     def _run(self, bound: Any, feeds: Sequence[Any], out: Any = None) -> Any:
+        if self._labels:
+            self._check_labels(feeds, bound.plan.sizes)
         try:
             if self._communicator is None:
                 return bound.run(feeds, out)
@@ -736,15 +741,27 @@ class Function:
                     conform(self._brought(value), node, self.strict_feeds)
                     for value, node in zip(values, self._inputs, strict=True)
                 ]
+                self._check_labels(arrays)
                 return repeated(self._begun, int(batches), arrays, stacked)
             if type(batches) is not Batches or not len(batches) or batches.shard[1] > 1:
                 return None
             if len(batches.arrays) != len(self._inputs):
                 return None  # a call says what is missing
+            self._check_labels(batches.arrays)
             return run_batches(
                 self._begun, self._inputs, batches, stacked, self.strict_feeds,
                 partial(resident, device=self.device),
             )
+
+    def _check_labels(
+        self, feeds: Sequence[Any], sizes: Mapping[str, int] | None = None
+    ) -> None:
+        """Raise unless the labels of classes that are fed are labels; see `class_labels`."""
+        if sizes is None and self._labels:
+            shapes = [array.shape for array in feeds]
+            sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        for labels in self._labels:
+            labels.check(feeds, sizes or {})
 
     def _given(self, feeds: Any) -> tuple[Any, ...]:
         """Return the arguments of one call from the feeds of `run`."""

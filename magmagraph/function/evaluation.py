@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import FeedError, message
 from ..ir import dims
 from ..ir.graph import Node, topological
+from ..ir.identity import is_among
 from ..ir.locking import shared_lock
 from ..ir.op import Kind
 from ..ops.leaf import EXTENT
@@ -88,7 +89,7 @@ def _for_sizes(order: list[Node], inputs: list[Node], others: list[Node]) -> lis
     return [
         node
         for node in others
-        if node not in inputs and any(dims.names(e) & needed for e in node.shape)
+        if not is_among(node, inputs) and any(dims.names(e) & needed for e in node.shape)
     ]
 
 

@@ -159,8 +159,9 @@ def named_feeds(who: str, loss: Node, feeds: Any) -> dict[Node, Any]:
 def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
     """Return the fed value as a C-contiguous array of the input's dtype.
 
-    Floats convert to floats, complex numbers to complex ones, ints to ints where every value fits;
-    never across kinds. Only Python numbers, which have no dtype, count as any higher kind.
+    Floats convert to floats, real and complex numbers to complex ones, ints to ints where every
+    value fits, and to floats and complex numbers where these are equal to every value. Only Python
+    numbers, which have no dtype, are rounded to a float.
 
     Raises
     ------
@@ -206,14 +207,14 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
             )
         if not can_hold(value, array, wanted):
             why = (
-                f", and ints are not fed to {wanted.name}"
+                f", some of which {wanted.name} does not hold exactly"
                 if given.kind in "iu" and is_inexact(wanted)
                 else f" values that {wanted.name} does not hold"
             )
             raise FeedError(
                 message(
                     f"{_label(node)} is fed {given.name}{why}",
-                    need=f"{wanted.name}, or values of its kind that fit",
+                    need=f"{wanted.name}, or values that it holds",
                     hint=(
                         "array.real, array.imag, or an input of a complex dtype"
                         if given.kind == "c" and wanted.kind != "c"

@@ -8,6 +8,7 @@ from typing import Any
 from ..autodiff.transforms.rebuild import rebuild
 from ..errors import DTypeError, GraphError, ShapeError, message
 from ..ir.graph import Graph, Node, topological
+from ..ir.identity import is_among
 from ..ir.nesting import leaves, like
 from ..ir.op import Kind, describe
 from ..ops.convert import as_node, cast
@@ -136,12 +137,12 @@ def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Functi
     inputs: list[Node] = []
     for node in state["inputs"]:
         new = checked.get(node, node)
-        if new.op.kind is Kind.LEAF and "key" in new.attrs and new not in inputs:
+        if new.op.kind is Kind.LEAF and "key" in new.attrs and not is_among(new, inputs):
             inputs.append(new)
     inputs += [
         node
         for node in topological(made)
-        if node.op.kind is Kind.LEAF and "key" in node.attrs and node not in inputs
+        if node.op.kind is Kind.LEAF and "key" in node.attrs and not is_among(node, inputs)
     ]
     state["program"] = outputs, updates = made[:count], new_pairs
     strategy = state["settings"]["distribute"]

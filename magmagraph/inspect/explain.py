@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import GraphError, message
 from ..ir.graph import Graph, Node
+from ..ir.identity import same_nodes
 from ..ir.op import Kind, describe
 from ..ir.plan import Place, Plan, Role
 from .node_history import INSIDE, OPERANDS, Move, advance, maker, source_nodes
@@ -214,7 +215,7 @@ def _follow(function: Any, member: Node, found: Explanation) -> dict[Node, bool]
             nexts = _absorbed(function, name, before, after, here, found)
             if not nexts:
                 return {}
-        elif list(nexts) != list(here):
+        elif not same_nodes(list(nexts), list(here)):
             found.stages.append(_replaced(name, here, nexts, made))
         here = nexts
     return here

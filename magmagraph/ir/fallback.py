@@ -11,12 +11,12 @@ another machine, library or layout would save: they are rows, and a `FallbackWar
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import field
 
 from ..errors import FallbackWarning, message
 from .graph import Node
+from .lines import warn_user
 from .plan import Step
 from .records import record
 
@@ -129,8 +129,4 @@ class Fallbacks:
                 f"{row.node.op.name}{name} runs as {row}",
                 hint="print(f.report) lists every step without a kernel, with the reason",
             )
-            line = row.node.line
-            if line is None:
-                warnings.warn(text, FallbackWarning, stacklevel=2)
-            else:
-                warnings.warn_explicit(text, FallbackWarning, line.file, line.number)
+            warn_user(text, FallbackWarning, row.node.line)

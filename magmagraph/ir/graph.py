@@ -13,7 +13,8 @@ from ..errors import GraphError, message
 from .attributes import Body
 from .collection import collection_paused
 from .dims import Constraint
-from .interning import Interner, attribute_key, same_nodes
+from .identity import same_nodes
+from .interning import Interner, attribute_key
 from .locking import cached_property
 from .op import Effect, Key, Kind, Node, Op, flatten, topological, unflatten
 from .records import record

@@ -6,7 +6,6 @@ exact bits: 0.0 is not -0.0, True is not 1, and nan is nan.
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .dims import Dim
+from .identity import same_nodes
 from .op import Effect, Node, Op, topological
 from .types import Type
 
@@ -145,11 +145,6 @@ class Interner:
             if seen is not None:
                 seen(node, member)
         return [result[id(root)] for root in roots]
-
-
-def same_nodes(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
-    """Return whether two tuples hold the same nodes, by identity."""
-    return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
 def _same_types(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from contextvars import ContextVar
 
 from .records import record
 
-__all__ = ["SCOPE", "Line", "caller_line"]
+__all__ = ["SCOPE", "Line", "caller_line", "operator_line", "warn_user"]
 
 
 @record(frozen=True)
@@ -43,3 +44,30 @@ def caller_line() -> Line | None:
             return known if known is not None else _lines.setdefault(place, Line(*place))
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+_CALLING = tuple(_PREFIX + name for name in ("ir.op", "ops.operators", "ops.elementwise", "help."))
+
+
+def operator_line() -> Line | None:
+    """Return the user's line if it calls the running elementwise operation itself, else None.
+
+    None is for operations that functions and passes of this package call.
+    """
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").startswith(_CALLING):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    module = frame.f_globals.get("__name__", "")
+    if module == _PACKAGE or module.startswith(_PREFIX):
+        return None
+    return caller_line()
+
+
+def warn_user(text: str, category: type[Warning], line: Line | None) -> None:
+    """Issue a warning at a line of the user's source, where one is known."""
+    if line is None:
+        warnings.warn(text, category, stacklevel=3)
+    else:
+        warnings.warn_explicit(text, category, line.file, line.number)

@@ -24,12 +24,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol,
 import numpy as np
 
 from ..dtypes import COMPLEXES, FLOATS, is_complex
-from ..errors import ArgumentError, DTypeError, GradientError, GraphError, ShapeError, message
+from ..errors import (
+    ArgumentError,
+    BroadcastWarning,
+    DTypeError,
+    GradientError,
+    GraphError,
+    ShapeError,
+    message,
+)
 from . import dims
 from .attributes import LeafKey, Schema, schema_of
 from .collection import collection_paused
-from .dims import Constraint
-from .lines import Line, caller_line
+from .dims import Constraint, Dim
+from .lines import Line, caller_line, operator_line, warn_user
 from .locking import cached_property
 from .records import record
 from .types import Extent, Shape, Type, TypeLike
@@ -529,6 +537,9 @@ def _refused(names: tuple[str, ...]) -> frozenset[np.dtype]:
     return frozenset(dtype for dtype in (*FLOATS, *COMPLEXES) if dtype.name not in names)
 
 
+_warned_of_pairs: set[Line] = set()
+
+
 class Call:
     """One application of an operation, for shape rules: its operands, and its errors."""
 
@@ -550,7 +561,10 @@ class Call:
         else:
             return first
         try:
-            return dims.broadcast(shapes, self.constraints)
+            result = dims.broadcast(shapes, self.constraints)
+            if len(result) == 2 and type(result[0]) is Dim and result[0] == result[1]:
+                self._warn_of_pairs(shapes)
+            return result
         except dims.BroadcastFailure as failure:
             raise self.shape_error(
                 f"extents {failure.left} and {failure.right} do not broadcast "
@@ -558,6 +572,27 @@ class Call:
                 need="equal extents, or a literal 1 (a named dimension never broadcasts)",
                 hint="reshape or transpose one operand, or insert a literal 1 with expand_dims",
             ) from None
+
+    def _warn_of_pairs(self, shapes: Sequence[Shape]) -> None:
+        """Warn, once a line, where the user's own operation makes pairs of a column and a row."""
+        columns = [s for s in shapes if len(s) == 2 and type(s[1]) is int and (s[0],) in shapes]
+        line = operator_line() if columns else None
+        if line is None or line in _warned_of_pairs:
+            return
+        _warned_of_pairs.add(line)
+        (extent, _) = columns[0]
+        warn_user(
+            message(
+                f"{self.op.name}: shapes {columns[0]} and {(extent,)} broadcast to every pair of "
+                f"elements, {(extent, extent)}",
+                need="one shape, for one result an element",
+                hint="x[:, 0] of the column, or y[:, None] of the other; y[None, :] where all "
+                "pairs are meant",
+            )
+            + self._operands(),
+            BroadcastWarning,
+            line,
+        )
 
     def unify(self, left: Extent, right: Extent, what: str) -> Extent:
         """Return the extent that two equal extents share; `what` names them in the error."""
@@ -677,6 +712,7 @@ _FIXED = {
 }
 
 
+_COMPARED = ("equal", "not_equal")  # what == and != make
 _Axis: TypeAlias = int | Sequence[int] | None
 
 
@@ -769,21 +805,7 @@ class Node(_Fields):
         """Number of elements."""
         return self.type.size  # type: ignore[no-any-return]
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Node):
-            return self is other
-        raise ArgumentError(
-            message(
-                "== between nodes is identity (nodes are dictionary keys) and is not defined "
-                f"against {type(other).__name__}",
-                hint="mg.equal(a, b) compares values",
-            )
-        )
-
-    def __ne__(self, other: object) -> bool:
-        return not self.__eq__(other)
-
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # of the address: equality is that of values, see operators.py
 
     def _no_value(self, what: str, hint: str) -> NoReturn:
         raise ArgumentError(
@@ -791,7 +813,10 @@ class Node(_Fields):
         )
 
     def __bool__(self) -> bool:
-        self._no_value("the truth value", "mg.where(condition, a, b), or node.eval() for the value")
+        hint = "mg.where(condition, a, b), or node.eval() for the value"
+        if self.op.name in _COMPARED:  # maybe by `in`, list.index or the == of tuples
+            hint += "; node is other, or any(n is node for n in nodes), for the node itself"
+        self._no_value("the truth value", hint)
 
     def __float__(self) -> float:
         self._no_value("float()", "node.eval() for the value")
@@ -863,7 +888,7 @@ class Node(_Fields):
         raise ArgumentError(
             message(
                 "'in' of a node has no meaning: nothing has run yet",
-                hint="mg.any(mg.equal(node, value)).eval()",
+                hint="mg.any(node == value).eval()",
             )
         )
 
@@ -898,6 +923,8 @@ class Node(_Fields):
         def __round__(self, decimals: int = 0) -> Node: ...
         def __matmul__(self, other: Any) -> Node: ...
         def __rmatmul__(self, other: Any) -> Node: ...
+        def __eq__(self, other: Any) -> Node: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Node: ...  # type: ignore[override]
         def __lt__(self, other: Any) -> Node: ...
         def __le__(self, other: Any) -> Node: ...
         def __gt__(self, other: Any) -> Node: ...

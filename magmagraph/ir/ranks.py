@@ -9,9 +9,11 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 
+from ..config import word
+from . import launchers
 from .communicator import Communicator
 
-__all__ = ["current", "settle", "using"]
+__all__ = ["current", "rank_and_count", "settle", "using"]
 
 _current: ContextVar[Communicator | None] = ContextVar("communicator", default=None)
 _of_process: list[Communicator] = []
@@ -32,6 +34,19 @@ def current() -> Communicator:
 
         _of_process.append(world())
     return _of_process[0]
+
+
+def rank_and_count() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks, without a word to the others.
+
+    Where no communicator is there yet, they are what the launcher says.
+    """
+    known = _current.get() or next(iter(_of_process), None)
+    if known is not None:
+        return known.rank, known.size
+    if word("MAGMAGRAPH_COMMUNICATOR") == "solo":
+        return 0, 1
+    return launchers.rank() or 0, launchers.ranks_started()
 
 
 def settle(communicator: Communicator) -> None:

@@ -15,6 +15,7 @@ from ..errors import DTypeError, ShapeError
 from ..ir.graph import Node
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ir.types import Extent
+from ..ops.control.labels import class_labels
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, negative, subtract
 from ..ops.elementwise.comparison import not_equal, where
@@ -53,8 +54,10 @@ def cross_entropy(
     logits
         Node or array with an axis of classes: scores, or probabilities if not `from_logits`.
     labels
-        Integers, with one axis less: the classes, which must lie in ``[0, classes)`` (a kernel
-        cannot raise). Or, with as many axes, one-hot rows or any distributions.
+        Integers, with one axis less: the classes, in ``[0, classes)``. Or, with as many axes,
+        one-hot rows or any distributions. Where integers are an input, or made of one by moves
+        (reshape, slices) and casts, a call checks those of arrays on the host: another label is a
+        `FeedError`. Labels that are computed otherwise are not checked.
     axis
         The axis of the classes.
     from_logits
@@ -79,8 +82,9 @@ def cross_entropy(
     Raises
     ------
     ShapeError
-        If the labels fit neither form, `weights` is not a number for each class,
-        `label_smoothing` is out of range, or `ignore_index` is given for distributions.
+        If the labels fit neither form, or a constant holds another label than those of the
+        classes; `weights` is not a number for each class, `label_smoothing` is out of range, or
+        `ignore_index` is given for distributions.
 
     Examples
     --------
@@ -180,6 +184,7 @@ def _of_classes(
 ) -> Node:
     """Return the loss of integer labels; `total`, where given, is subtracted from the logs."""
     classes = logs.shape[axis]
+    target = class_labels(call, target, classes, ignored)
     chosen = is_class(target, classes, axis)
 
     def expected(values: Node) -> Node:
@@ -264,7 +269,8 @@ def nll_loss(
     log_probabilities
         Node or array with an axis of classes.
     labels
-        Integers, with one axis less: the classes, which must lie in ``[0, classes)``.
+        Integers, with one axis less: the classes, in ``[0, classes)``; checked as those of
+        `cross_entropy`.
     axis
         The axis of the classes.
     weights
@@ -284,7 +290,7 @@ def nll_loss(
     DTypeError
         If the labels are not integers.
     ShapeError
-        If the shapes do not fit.
+        If the shapes do not fit, or a constant holds another label than those of the classes.
 
     Examples
     --------

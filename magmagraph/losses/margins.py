@@ -11,6 +11,7 @@ from ..errors import DTypeError, ShapeError
 from ..ir.graph import Node
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ir.types import Extent
+from ..ops.control.labels import class_labels
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply, square, subtract
 from ..ops.elementwise.comparison import where
@@ -135,7 +136,8 @@ def multi_margin(
     scores
         Node or array with an axis of classes.
     labels
-        Integers, with one axis less: the classes y, which must lie in ``[0, classes)``.
+        Integers, with one axis less: the classes y, in ``[0, classes)``; checked as those of
+        `cross_entropy`.
     p
         1 or 2.
     margin
@@ -180,6 +182,7 @@ def multi_margin(
     for left, right in zip(rows, target.shape, strict=True):
         call.unify(left, right, "extents of scores and labels")
     score = wide_node(given)
+    target = class_labels(call, target, given.shape[axis])
     chosen = is_class(target, given.shape[axis], axis)
     right_score = restored(sum(where(chosen, score, 0.0), axis), (axis,))
     slack = relu(add(subtract(score, right_score), margin))

@@ -27,7 +27,7 @@ def limits_of(outputs: Sequence[Node], inputs: Sequence[Node], layers: Iterable[
     A kernel cannot raise: where a position is out of range it takes the nearest row, and a wrong
     vocabulary would be learned in silence.
     """
-    whole = [node for node in inputs if is_integer(node.dtype)]
+    whole = {node for node in inputs if is_integer(node.dtype)}
     if not whole:
         return {}
     tables = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir import dims
 from ..ir.graph import Node, topological
+from ..ir.identity import is_among
 from ..ir.op import Kind
 from ..nn.layer import Call
 from ..ops.leaf import Variable
@@ -121,7 +122,7 @@ def summarize(
                 type(call.layer).__name__,
                 str(node.shape).replace("'", ""),
                 sum(held.values()),
-                sum(_flops(n, sizes) for n in inside if n not in call.inputs),
+                sum(_flops(n, sizes) for n in inside if not is_among(n, call.inputs)),
             )
         )
     return Summary(

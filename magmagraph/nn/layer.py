@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from ..function.defaults import stateful
 from ..help.argument_errors import tell_methods
 from ..init import zeros
 from ..ir.graph import Node
+from ..ir.identity import WeakMap
 from ..ir.scope import scope
 from ..ir.types import Extent
 from ..ops.convert import as_node
@@ -61,7 +61,7 @@ class Call:
     position: int | None = None  # of the result, where the layer gives a tuple
 
 
-_calls: WeakKeyDictionary[Node, Call] = WeakKeyDictionary()
+_calls: WeakMap[Node, Call] = WeakMap()
 _path: ContextVar[tuple[str, ...]] = ContextVar("path", default=())
 _training: ContextVar[bool] = ContextVar("training", default=False)
 

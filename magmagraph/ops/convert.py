@@ -30,6 +30,7 @@ from .leaf import constant, natural_dtype
 from .rules import onnx_forms, onnx_pairs
 
 _SCALARS = (bool, int, float, complex)
+_WIDE_SCALARS = (np.float64, np.int64, np.uint64, np.complex128)  # what NumPy makes by default
 
 
 def _cast_type(call: Call, x: Type, *, dtype: np.dtype) -> Type:
@@ -147,13 +148,14 @@ def as_node(value: Any, like: np.dtype | None = None) -> Node:
     """Return `value` as a node.
 
     With `like`, the dtype that the value meets, a Python scalar is weak and takes its dtype from
-    it; lists of floats have the wider of theirs and `like`. Without `like` they are rounded to
-    `config.float_dtype`: functions that know the dtype, or find it from other operands, pass it
-    on, or leave the value as it is to `cast` or `promoted`.
+    it, and so does a NumPy scalar of 64 bits; lists of floats have the wider of theirs and `like`.
+    Without `like` they are rounded to `config.float_dtype`: functions that know the dtype, or find
+    it from other operands, pass it on, or leave the value as it is to `cast` or `promoted`.
     """
     if isinstance(value, Node):
         return value
     if like is not None:
+        value = weak_scalar(value)
         if type(value) in _SCALARS:
             return constant(value, dtype=weak_dtype(value, like, config.float_dtype))
         if isinstance(value, (list, tuple)):
@@ -161,6 +163,20 @@ def as_node(value: Any, like: np.dtype | None = None) -> Node:
             if is_inexact(natural) and is_inexact(like):
                 return constant(value, promote(natural, real_dtype(like)))
     return constant(value)
+
+
+def weak_scalar(value: Any) -> Any:
+    """Return a NumPy scalar of 64 bits as the Python number, which is weak; others as they are.
+
+    NumPy's functions of Python numbers return such scalars. ``x / np.sqrt(400)`` would compute
+    everything after it in float64, where x is float32.
+
+    Examples
+    --------
+    >>> weak_scalar(np.sqrt(400)), weak_scalar(np.float32(2.0))
+    (20.0, np.float32(2.0))
+    """
+    return value.item() if type(value) in _WIDE_SCALARS else value
 
 
 def as_operand(value: Any, dtype: Any) -> Node:
@@ -187,6 +203,7 @@ def promoted(*values: Any) -> tuple[Node, ...]:
     strong: list[np.dtype] = []
     weak: list[Any] = []
     sized = False
+    wide: list[Any] = []
     for v in values:
         if isinstance(v, Node):
             strong.append(v.dtype)
@@ -194,8 +211,13 @@ def promoted(*values: Any) -> tuple[Node, ...]:
             weak.append(v)
         elif type(v) is Dim:
             sized = True
+        elif type(v) in _WIDE_SCALARS:
+            wide.append(v)
         else:
             strong.append(_own_dtype(v))
+    if wide and (strong or sized):
+        weak += map(weak_scalar, wide)
+        values = tuple(map(weak_scalar, values))
     if not strong:
         common = promote(*map(natural_dtype, values))
     else:

@@ -113,8 +113,25 @@ class Variable(Node):
 
     @property
     def value(self) -> np.ndarray:
-        """The held value (a copy when read; written in place, checked)."""
-        return self.state.read()
+        """The held value, as a read-only copy; ``w.value = array`` writes it in place, checked.
+
+        To write some elements, assign an array: ``array = w.value.copy()``, ``array[0] = 5.0``,
+        ``w.value = array``.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> w = mg.var("w", init=[1.0, 2.0])
+        >>> w.value[0] = 5.0
+        Traceback (most recent call last):
+        ValueError: assignment destination is read-only
+        >>> w.value = [5.0, 2.0]
+        >>> w.value
+        array([5., 2.], dtype=float32)
+        """
+        value = self.state.read()
+        value.flags.writeable = False
+        return value
 
     @value.setter
     def value(self, value: Any) -> None:

@@ -98,7 +98,13 @@ class Operators:
     def __rmatmul__(self, other: Any) -> Node:
         return contraction.matmul(other, self)
 
-    # Comparisons of values; == and != are identity and stay with Node.
+    # Comparisons of values. Within the package nodes are compared by identity: ir/identity.py.
+
+    def __eq__(self, other: Any) -> Node:  # type: ignore[override]
+        return comparison.equal(self, _comparable("==", other))
+
+    def __ne__(self, other: Any) -> Node:  # type: ignore[override]
+        return comparison.not_equal(self, _comparable("!=", other))
 
     def __lt__(self, other: Any) -> Node:
         return comparison.less(self, other)
@@ -161,8 +167,6 @@ class Operators:
             )
         if name not in _OPERATORS or method != "__call__" or options:
             raise _no_function(f"np.{name}", name)
-        if name in ("equal", "not_equal"):
-            return self == next((v for v in inputs if not isinstance(v, Node)), inputs[0])
         package = sys.modules[_PACKAGE]
         if name == "divmod":
             return package.floor_divide(*inputs), package.remainder(*inputs)
@@ -363,6 +367,22 @@ def _no_function(called: str, name: str) -> ArgumentError:
     )
 
 
+def _comparable(symbol: str, other: Any) -> Any:
+    """Return the other side of ``==`` or ``!=``, which has to be values."""
+    if other is None or isinstance(other, (str, bytes)):
+        negation = " not" if symbol == "!=" else ""
+        hint = f"node is{negation} None" if other is None else f"node.name {symbol} {other!r}"
+        raise ArgumentError(
+            message(
+                f"node {symbol} {other!r}: {symbol} compares the values of a node, element by "
+                "element",
+                need="a node, an array or a number on the other side",
+                hint=hint,
+            )
+        )
+    return other
+
+
 def _node(value: Any) -> Node:
     assert isinstance(value, Node)
     return value
@@ -370,6 +390,7 @@ def _node(value: Any) -> Node:
 
 def _add_methods() -> None:
     own = {"__module__", "__qualname__", "__slots__", "__doc__", "__dict__", "__weakref__"}
+    own.add("__hash__")  # None here because of __eq__; a node has its own
     for name, member in vars(Operators).items():
         if name not in own:
             setattr(Node, name, member)

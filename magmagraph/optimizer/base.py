@@ -9,6 +9,7 @@ import numpy as np
 
 from ..autodiff.autodiff import grad
 from ..config import config
+from ..distributed.training import warn_of_copies
 from ..dtypes import promote
 from ..errors import ConfigError, UpdateError, message
 from ..function import Function, function
@@ -419,7 +420,9 @@ class Optimizer:
             if target in together:
                 raise UpdateError(message(f"variable '{target.name}' is updated twice"))
             together[target] = value
-        return function(list(inputs), outputs, updates=together, **options)
+        step = function(list(inputs), outputs, updates=together, **options)
+        warn_of_copies(step)
+        return step
 
     def minimize(
         self,

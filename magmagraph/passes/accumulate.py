@@ -43,6 +43,7 @@ import numpy as np
 
 from ..dtypes import is_float
 from ..ir.graph import Graph, Node, Trace
+from ..ir.identity import is_among, same_nodes
 from ..ir.op import Kind
 from ..ops.convert import cast
 from ..ops.indexing.gathering import SCATTER_ADD
@@ -96,8 +97,8 @@ def _reason(
     if product.attrs.get("accumulate"):
         return "the product already has an addend"
     others = [term.node for term in terms if term.node is not product]
-    if others != [variable]:
-        if variable not in others:
+    if not same_nodes(others, [variable]):
+        if not is_among(variable, others):
             return "the old value of the variable is not among the terms"
         return f"{len(others) - 1} further terms are in the sum"
     if product.op is SCATTER_ADD:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..ir.graph import Graph, Node, Trace, topological
+from ..ir.identity import is_among
 from ..ir.op import Effect, Kind
 from ..ir.records import record
 from ..ir.types import Extent, Type
@@ -132,7 +133,7 @@ def _pruned(node: Node, graph: Graph, options: Options) -> dict[Node, Node]:
     used -= known.keys()
     needed, reached = _needed(loop, used)
     stacks = tuple(pair for pair in loop.stacks if pair[0] in reached)
-    if node.attrs["flag"] == "stack" and loop.stacks[0] not in stacks:
+    if node.attrs["flag"] == "stack" and not is_among(loop.stacks[0], stacks):
         stacks = (loop.stacks[0], *stacks)
     if not stacks:
         stacks = loop.stacks[:1]  # it tells the length
@@ -293,7 +294,7 @@ def _leaving(loop: Parts, options: Options) -> list[_Leaving]:
         product = output
         if place < count:
             leaf = loop.carries[place][0]
-            if output.op is not ADD or leaf not in output.inputs or readers[leaf] != 1:
+            if output.op is not ADD or not is_among(leaf, output.inputs) or readers[leaf] != 1:
                 continue
             product = output.inputs[1] if output.inputs[0] is leaf else output.inputs[0]
             if readers[output] != 1:

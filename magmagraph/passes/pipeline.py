@@ -12,6 +12,7 @@ from ..config import config
 from ..errors import ConfigError, MagmagraphError, PassError, ShardingError, message
 from ..ir import records
 from ..ir.graph import Graph, Trace
+from ..ir.identity import same_nodes
 from ..ir.target import Target
 from ..text.writing import dump
 from .report import Record, Report
@@ -425,7 +426,7 @@ def _verify(before: Graph, after: Graph, staged: bool) -> None:
         for i, (a, b) in enumerate(zip(old, new, strict=True)):
             if a.type != b.type:
                 raise PassError(f"it changed the type of {what} {i} from {a.type} to {b.type}")
-    if not staged and [v for v, _ in before.updates] != [v for v, _ in after.updates]:
+    if not staged and not same_nodes([v for v, _ in before.updates], [v for v, _ in after.updates]):
         raise PassError("it changed which variables are updated")
 
 

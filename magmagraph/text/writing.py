@@ -26,6 +26,7 @@ from ..ir.collection import collection_paused
 from ..ir.dims import Dim
 from ..ir.dims.algebra import atom_dim
 from ..ir.graph import Graph, Node, topological
+from ..ir.identity import same_nodes
 from ..ir.plan import Place, Plan, Role, Slot, Step
 from ..ir.types import Extent, Type
 from ..ops.leaf import PARAMETER
@@ -157,7 +158,7 @@ class Writer:
         lines = [self.line(node, number) for node in nodes]
         if graph.order is not None:
             lines.append("scheduled")
-        if list(graph.inputs) != default_inputs(nodes):
+        if not same_nodes(graph.inputs, default_inputs(nodes)):
             lines.append("inputs" + _listed(graph.inputs, number))
         for node in nodes:
             lines += [f"require {self.constraint(c)} at %{number[node]}" for c in node.constraints]

@@ -10,6 +10,7 @@ from random_domains import Case
 
 import magmagraph as mg
 from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.identity import is_among
 from magmagraph.ir.interpret import evaluate
 from magmagraph.ops.random.basic import RANDOM_STEP
 
@@ -45,7 +46,7 @@ def gradients(case: Case) -> list[Node]:
             continue
         seen.add(node)
         stack += node.inputs
-        if not node.inputs and (node in case.inputs or isinstance(node, mg.Variable)):
+        if not node.inputs and (is_among(node, case.inputs) or isinstance(node, mg.Variable)):
             found.append(node)
     return [n for n in sorted(found, key=lambda n: str(n.name)) if np.dtype(n.dtype).kind in "fc"]
 
@@ -157,7 +158,7 @@ def slope(case: Case, found: Sequence[np.ndarray], wrt: Sequence[Node], seed: in
         if gradient.dtype.kind == "c":
             ways[node] = ways[node] + 1j * rng.standard_normal(gradient.shape)
         along += float(np.sum(np.real(np.conj(gradient) * ways[node])))
-    fed = [*case.inputs, *(node for node in points if node not in case.inputs)]
+    fed = [*case.inputs, *(node for node in points if not is_among(node, case.inputs))]
     stands = {n: mg.input(str(n.name), n.shape, n.dtype) for n in fed[len(case.inputs) :]}
     target = mg.substitute(case.loss, stands) if stands else case.loss
     graph = freeze([stands.get(node, node) for node in fed], [target])

@@ -16,6 +16,7 @@ from random_ways import WAYS, Made, cut, floats_of, program_at
 
 import magmagraph as mg
 from magmagraph.ir.graph import Node
+from magmagraph.ir.identity import index_of
 
 OUTER, INNER = 2, 3
 MOST = 40  # elements of what a Jacobian is taken of, and of what it is taken in
@@ -105,7 +106,7 @@ def maps_in_maps(case: Case, rng: np.random.Generator) -> Made | None:
     def each(*xs: Node) -> list[Node]:
         found = list(program_at(short, target, xs))
         if graded:
-            places = [short.inputs.index(n) for n in own]
+            places = [index_of(short.inputs, n) for n in own]
             found += mg.grad(found[len(target) - 1], [xs[p] for p in places], unused="zeros")
         return found
 
@@ -129,7 +130,7 @@ def gradients_of_maps(case: Case, rng: np.random.Generator) -> Made | None:
     weights = rng.uniform(-1.0, 1.0, (OUTER, INNER))
     losses = spread.mapped(lambda *xs: program_at(short, short.loss, xs))
     total = mg.sum(losses * weights.astype(losses.dtype))
-    places = [short.inputs.index(n) for n in own]
+    places = [index_of(short.inputs, n) for n in own]
     outputs = mg.grad(total, [spread.given[p] for p in places], unused="zeros")
     each = spread.singles(mg.grad(short.loss, own, unused="zeros"))
     wanted = []
@@ -173,7 +174,7 @@ def jacobians_of_maps(case: Case, rng: np.random.Generator) -> Made | None:
     if spread is None or pair is None:
         return None
     short, (output, node) = spread.case, pair
-    place = short.inputs.index(node)
+    place = index_of(short.inputs, node)
     mode = ("reverse", "forward", "auto")[rng.integers(3)]
     jacobian = mg.jacobian(output, node, mode="reverse", unused="zeros")
     blocks = spread.singles([jacobian], inner=1)[0][:, 0]

@@ -15,6 +15,7 @@ from random_graphs import Builder, Maker, binary, cut, moved, normalized, reduce
 import magmagraph as mg
 from magmagraph.errors import ShapeError
 from magmagraph.ir.graph import Node
+from magmagraph.ir.identity import is_among
 
 EXTENTS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 65)
 NAMES = ("n", "m")
@@ -68,7 +69,7 @@ class ShapedBuilder(Builder):
         stack = [node]
         while stack:
             here = stack.pop()
-            if here in seen or here in self.nodes:
+            if here in seen or is_among(here, self.nodes):
                 continue
             seen.add(here)
             if not all(c.check(sizes) for c in here.constraints for sizes in self.sizes):
@@ -94,7 +95,7 @@ class ShapedBuilder(Builder):
         found = []
         for node in self.inputs:
             shape = node.type.concrete(dict(sizes))
-            if node in self.positions:
+            if is_among(node, self.positions):
                 found.append(self.rng.integers(-9, 9, shape).astype(node.dtype))
             else:
                 found.append(self.rng.uniform(-1.5, 1.5, shape).astype(node.dtype))

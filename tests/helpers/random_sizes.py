@@ -36,6 +36,7 @@ import magmagraph as mg
 from magmagraph.config import config
 from magmagraph.errors import MagmagraphError
 from magmagraph.ir.graph import Node, freeze
+from magmagraph.ir.identity import is_among
 from magmagraph.passes.pipeline import DEFAULT
 from magmagraph.runtime.cpu.threads import set_threads
 from magmagraph.text.writing import dump
@@ -216,7 +217,7 @@ class SizedPairs(Pairs):
         self.rng, self.sizes = rng, sizes
         values: dict[Node, np.ndarray | None] = {}
         for node, (shape, kind) in self.drawn.items():
-            if node in self.inputs:
+            if is_among(node, self.inputs):
                 values[node] = self.values(shape, kind)
             else:
                 values[node] = np.asarray(node.value).astype(np.float64 if kind == "f" else complex)

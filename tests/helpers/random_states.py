@@ -9,6 +9,7 @@ import numpy as np
 
 import magmagraph as mg
 from magmagraph.ir.graph import Node
+from magmagraph.ir.identity import is_among
 
 
 class RegisterValues(NamedTuple):
@@ -98,7 +99,7 @@ def keeping(seed: int, dtype: str = "float64", calls: int = 4) -> RegisterValues
         updates[a], updates[b] = b, a
     elif rest and rng.uniform() < 0.7:
         updates[rest[0]] = (values[-1], x, mg.positive(a), values[-3])[rng.integers(4)]
-    state = [v for v in updates if v not in (a, b, c, d)]
+    state = [v for v in updates if not is_among(v, (a, b, c, d))]
     outputs = [loss, *(values[rng.integers(len(values))] for _ in range(3)), a, x]
     if rng.uniform() < 0.3:
         outputs.append(outputs[1])  # the same twice

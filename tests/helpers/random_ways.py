@@ -15,6 +15,7 @@ from random_domains import SIZES, Case
 
 import magmagraph as mg
 from magmagraph.ir.graph import Node, topological
+from magmagraph.ir.identity import is_among
 
 
 class Made(NamedTuple):
@@ -65,7 +66,7 @@ def cut(case: Case) -> Case | None:
     loss = case.loss
     if not kept or loss is None or not set(kept) <= set(_reached(case, [loss])):
         return None
-    feeds = [f for n, f in zip(case.inputs, case.feeds, strict=True) if n in kept]
+    feeds = [f for n, f in zip(case.inputs, case.feeds, strict=True) if is_among(n, kept)]
     return Case(kept, case.outputs, feeds, loss)
 
 
@@ -88,7 +89,7 @@ def mapped(case: Case, rng: np.random.Generator) -> Made | None:
     varied = [n for n in short.inputs if rng.uniform() < 0.8] or short.inputs[:1]
     for feeds in stacks:  # the others are shared: those of the first
         for place, node in enumerate(short.inputs):
-            if node not in varied:
+            if not is_among(node, varied):
                 feeds[place] = stacks[0][place]
     target = [t for t in target if not set(varied).isdisjoint(_reached(short, [t]))]
     more = {n: mg.input(f"{n.name}_more", (3, *n.shape), n.dtype) for n in varied}
@@ -120,9 +121,9 @@ def looped(case: Case, rng: np.random.Generator) -> Made | None:
         step, mg.constant(0.0, short.loss.dtype), more, reverse=bool(rng.integers(2)),
         checkpoint=checkpoint,
     )  # fmt: skip
-    wrt = [m for m, n in zip(more, short.inputs, strict=True) if n in floats_of(short)]
+    wrt = [m for m, n in zip(more, short.inputs, strict=True) if is_among(n, floats_of(short))]
     outputs = [total, *rows, *mg.grad(total, wrt, unused="zeros")]
-    own = [n for n in short.inputs if n in floats_of(short)]
+    own = [n for n in short.inputs if is_among(n, floats_of(short))]
     inner = mg.grad(short.loss, own, unused="zeros")
     each = [interpreted(short.inputs, [short.loss, *short.outputs[-2:], *inner], f) for f in stacks]
     wanted = [np.stack([e[i] for e in each]) for i in range(len(each[0]))]
@@ -138,7 +139,7 @@ def branched(case: Case, rng: np.random.Generator) -> Made | None:
         return None
     which = mg.input("which", (), "int32")
     more = _fresh(short)
-    own = [n for n in short.inputs if n in floats_of(short)]
+    own = [n for n in short.inputs if is_among(n, floats_of(short))]
     target = [short.loss, *short.outputs]
 
     def chosen(*xs: Node) -> Any:
@@ -151,7 +152,7 @@ def branched(case: Case, rng: np.random.Generator) -> Made | None:
     branches = [other, other]
     branches[chosen_place] = chosen
     found = mg.switch(which, branches, *more)
-    wrt = [m for m, n in zip(more, short.inputs, strict=True) if n in own]
+    wrt = [m for m, n in zip(more, short.inputs, strict=True) if is_among(n, own)]
     outputs = [*found, *mg.grad(found[0], wrt, unused="zeros")]
     wanted = interpreted(
         short.inputs, [*target, *mg.grad(short.loss, own, unused="zeros")], short.feeds
@@ -174,7 +175,7 @@ def recomputed(case: Case, rng: np.random.Generator) -> Made | None:
     else:
         inputs = _fresh(short)
         found = mg.op_from_graph(short.inputs, target, name="whole")(*inputs)
-    wrt = [m for m, n in zip(inputs, short.inputs, strict=True) if n in own]
+    wrt = [m for m, n in zip(inputs, short.inputs, strict=True) if is_among(n, own)]
     loss = mg.tanh(found[0]) + found[0]
     plain = mg.tanh(short.loss) + short.loss
     plain_all = [plain, *outputs, *mg.grad(plain, own, unused="zeros")]

@@ -16,6 +16,7 @@ from random_graphs import random_program
 import magmagraph as mg
 from magmagraph.errors import FeedError, GraphError
 from magmagraph.ir.graph import Graph
+from magmagraph.ir.identity import index_of, same_nodes
 from magmagraph.passes import Pass
 from magmagraph.text.writing import dump
 
@@ -54,12 +55,12 @@ def test_networkx_has_every_node_and_operand() -> None:
         assert attributes["type"] == repr(node.type)
         assert attributes["dtype"] == node.dtype.name
         operands = sorted((d["operand"], u) for u, _, d in graph.in_edges(i, data=True))
-        assert [frozen[u] for _, u in operands] == list(node.inputs)
+        assert same_nodes([frozen[u] for _, u in operands], node.inputs)
     renewed = {i: d["updated_by"] for i, d in graph.nodes(data=True) if "updated_by" in d}
     assert {frozen[i].name for i in renewed} == {"W", "b"}
     assert all(graph.nodes[new]["update"] == i for i, new in renewed.items())
     assert [i for i, d in graph.nodes(data=True) if d.get("output") == 0] == [
-        frozen.index(function.source_graph.outputs[0])
+        index_of(frozen, function.source_graph.outputs[0])
     ]
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magmagraph.dtypes import (
+    FLOATS,
     SUPPORTED,
     accumulation_dtype,
     c_name,
@@ -167,11 +168,17 @@ def test_ints_that_do_not_fit(value: int, other: str) -> None:
 
 
 @pytest.mark.parametrize("pair", list(product(BY_NAME, repeat=2)), ids="-".join)
-def test_feeds_stay_within_their_kind(pair: tuple[str, str]) -> None:
+def test_feeds_go_to_their_kind_or_a_higher_one(pair: tuple[str, str]) -> None:
     source, target = BY_NAME[pair[0]], BY_NAME[pair[1]]
-    array = np.ones(3, source)
-    assert can_feed(array, target) == (kind(source) == kind(target))
-    assert can_feed(np.ones(0, source), target) == (kind(source) == kind(target))
+    order = ("integer", "float", "complex")
+    kinds = kind(source), kind(target)
+    fits = kinds[0] == kinds[1]
+    if "bool" not in kinds:
+        fits = order.index(kinds[0]) <= order.index(kinds[1])
+    for array in (np.ones(3, source), np.ones(0, source)):
+        assert can_feed(array, target) == fits
+        if fits:
+            assert (array.astype(target) == array).all()
     if is_integer(source) and is_integer(target):
         assert can_feed(source, target) == np.can_cast(source, target)
 
@@ -184,6 +191,28 @@ def test_ints_feed_where_they_fit(value: int, name: str) -> None:
     limits = np.iinfo(name)
     array = np.array([0, value], np.int64)
     assert can_feed(array, BY_NAME[name]) == (limits.min <= value <= limits.max)
+
+
+@given(
+    st.integers(-(2**63), 2**64 - 1),
+    st.integers(0, 62),
+    st.sampled_from([name for name in BY_NAME if "float" in name or "complex" in name]),
+)
+def test_ints_feed_floats_where_these_are_equal(value: int, shift: int, name: str) -> None:
+    value = value >> shift << shift  # some have few digits
+    array = np.array([0, value], np.uint64 if value >= 2**63 else np.int64)
+    target = real_dtype(BY_NAME[name])
+    with np.errstate(over="ignore"):
+        there = float(array.astype(target)[1].astype(np.float64))
+    exact = np.isfinite(there) and int(there) == value
+    assert can_feed(array, BY_NAME[name]) == exact
+
+
+def test_ints_of_every_value_feed_by_their_dtype() -> None:
+    floats = {target.name: target for target in FLOATS}
+    for name, narrow, wide in (("float32", "int16", "int32"), ("float64", "uint32", "int64")):
+        assert can_feed(np.dtype(narrow), floats[name])
+        assert not can_feed(np.dtype(wide), floats[name])
 
 
 def test_other_kinds_do_not_feed() -> None:

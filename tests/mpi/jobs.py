@@ -163,7 +163,7 @@ class Pool:
             "MAGMAGRAPH_TEST_ADDRESS": f"{host}:{port}",
             "MAGMAGRAPH_TEST_KEY": key.hex(),
             "MAGMAGRAPH_TEST_FOLDER": self._folder.name,
-            "PYTHONWARNINGS": "error",
+            "PYTHONWARNINGS": "error,ignore:training without distribute",
         }
         with open(Path(self._folder.name) / "mpiexec", "wb") as log:
             self._process = subprocess.Popen(

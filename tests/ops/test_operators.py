@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import operator
 import sys
@@ -14,6 +15,7 @@ import pytest
 from interpreted import value
 
 import magmagraph as mg
+from magmagraph.ir.identity import WeakMap
 from magmagraph.ops.operators import Operators
 
 A = np.array([[1.5, -2.0, 0.5], [3.0, 0.25, -1.0]], dtype=np.float32)
@@ -155,19 +157,66 @@ def _raises(error: type[Exception], text: str, call: Callable[[], Any]) -> None:
     assert str(caught.value) == text
 
 
-def test_nodes_are_keys_and_equality_is_identity() -> None:
-    x, y = mg.input("x", (2,)), mg.input("x", (2,))
-    assert operator.eq(x, x)
-    assert x != y
-    assert {x: 1, y: 2}[x] == 1
+def test_equality_compares_values_from_either_side(rng: np.random.Generator) -> None:
+    x, y = mg.input("x", ("n", 3)), mg.input("y", (3,), "int32")
+    a = rng.integers(0, 3, (5, 3)).astype(np.float32)
+    b = np.array([2, 0, 1], np.int32)
+    cases = {
+        "nodes": (x == y, a == b),
+        "not": (x != y, a != b),
+        "itself": (x == x, a == a),
+        "number": (x == 1, a == 1),
+        "reflected": (1.0 == x, a == 1.0),
+        "scalar": (np.float32(1) != x, a != 1),
+        "array": (b == x, a == b),
+        "arrays": (x != b, a != b),
+        "list": (y == [2, 1, 0], b == [2, 1, 0]),
+        "bool": ((x > 1) == (y > 1), (a > 1) == (b > 1)),
+        "dim": (y == x.shape[0], b == 5),
+    }
+    found = mg.function([x, y], {name: node for name, (node, _) in cases.items()})(a, b)
+    for name, (_, expected) in cases.items():
+        np.testing.assert_array_equal(found[name], expected, name)
+
+
+def test_what_has_no_values_is_refused_with_the_right_spelling() -> None:
+    x = mg.input("x", (3,))
     text = (
-        "== between nodes is identity (nodes are dictionary keys) and is not defined against {}\n"
-        "  try: mg.equal(a, b) compares values"
+        "node {0}: {1} compares the values of a node, element by element\n"
+        "  expected: a node, an array or a number on the other side\n  try: {2}"
     )
-    _raises(TypeError, text.format("float"), lambda: x == 1.0)
-    _raises(TypeError, text.format("int"), lambda: x != 1)
-    _raises(TypeError, text.format("ndarray"), lambda: x == A)
-    _raises(TypeError, text.format("ndarray"), lambda: operator.eq(A, x))
+    _raises(TypeError, text.format("== None", "==", "node is None"), lambda: x == None)  # noqa: E711
+    _raises(TypeError, text.format("!= None", "!=", "node is not None"), lambda: None != x)  # noqa: E711
+    _raises(TypeError, text.format("== 'x'", "==", "node.name == 'x'"), lambda: x == "x")
+    with pytest.raises(mg.DTypeError, match="a constant is made of numbers"):
+        x == object()
+
+
+def test_nodes_are_keys_by_identity() -> None:
+    x, y = mg.input("x", (3,)), mg.input("x", (3,))
+    assert {x: 1, y: 2}[x] == 1
+    assert x in {x, y}
+    assert x not in {y}
+    assert x not in {y: 1, id(x): 2, "x": 3}
+    assert {(x, y): 1}.get((y, x)) is None
+    many = [mg.input("x", ()) for _ in range(5000)]
+    assert len({hash(node) for node in many}) == len(set(many)) == len(many)
+    assert x in [x, y]
+    for use in (lambda: x in [y, x], lambda: [y, x].index(x), lambda: (x, 1) == (y, 1)):
+        with pytest.raises(mg.ArgumentError, match=r"any\(n is node for n in nodes\)"):
+            use()
+
+
+def test_values_of_nodes_are_held_by_identity_as_long_as_they_live() -> None:
+    held: WeakMap[mg.Node, int] = WeakMap()
+    x, y = mg.input("x", (3,)), mg.input("x", (3,))
+    held[x], held[y] = 1, 2
+    assert (held.get(x), held.get(y)) == (1, 2)
+    held[x] = 3
+    del y
+    gc.collect()
+    assert held.get(x) == 3
+    assert len(held._held) == 1
 
 
 REFUSED: list[tuple[Callable[[mg.Node], Any], str]] = [
@@ -192,7 +241,7 @@ REFUSED: list[tuple[Callable[[mg.Node], Any], str]] = [
     (
         lambda x: 1.0 in x,
         "'in' of a node has no meaning: nothing has run yet\n"
-        "  try: mg.any(mg.equal(node, value)).eval()",
+        "  try: mg.any(node == value).eval()",
     ),
     (
         lambda x: operator.setitem(x, 0, 1.0),

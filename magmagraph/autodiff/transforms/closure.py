@@ -42,7 +42,7 @@ def close(
         elif id(node) not in varying and _is_constant(node, constant):
             constant.add(id(node))
     for node in order:
-        if node.op.layout.fades and id(node) in varying:
+        if node.op.layout.fades and len(node.inputs) > 1 and id(node) in varying:
             raise GraphError(
                 message(
                     f"{describe(node)} carries default updates inside the body of an operation",

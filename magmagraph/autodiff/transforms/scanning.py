@@ -358,8 +358,7 @@ def _condition(value: Any) -> Node:
             message(
                 f"while_loop: the condition returned {bool(value)}, which is so at every step",
                 need="a bool scalar that is computed of the carry",
-                hint="mg.equal(a, b), mg.not_equal(a, b) (== and != between nodes tell whether"
-                " they are the same node); mg.scan(..., length=) for a known number of steps",
+                hint="mg.scan(..., length=) for a known number of steps",
             )
         )
     node = as_node(value)

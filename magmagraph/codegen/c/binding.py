@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from ...ir import dims
+from ...ir.identity import is_among
 from ..region.analysis import Region
 from ..region.parts import FLAT, TOGETHER, TOGETHER_BYTES, costly, indexed, saved_itemsize
 from ..region_numbers import RegionNumbers
@@ -84,7 +85,7 @@ class Binding(RegionNumbers):
         packed = region.flat and all(
             access.axes[0] is None or self.read(i)[1][0] == count
             for i, (node, access) in enumerate(region.accesses.items())
-            if node in region.walk.passes[0]
+            if is_among(node, region.walk.passes[0])
         )
         if packed and 0 < count <= FLAT // 2:
             self.group = max(1, min(FLAT // count, self.rows))

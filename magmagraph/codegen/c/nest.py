@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ir.graph import Node
+from ...ir.identity import index_of
 from ...ir.op import Kind
 from ..functions import philox
 from ..functions.scalar import computing_type
@@ -263,7 +264,7 @@ class Nest:
         if node.dtype.kind not in "iub":
             raise AssertionError(f"{node!r} is no integer")
         name = self.code.of(node)
-        position = list(self.region.values).index(node)
+        position = index_of(self.region.values, node)
         return self.code.number(name, "scalar", position)
 
     def _folded(self, fold: Fold) -> str:
@@ -288,7 +289,7 @@ class Nest:
 
     def _random(self, node: Node) -> str:
         """Return random bits: of one element, or out of a run that is drawn before the loop."""
-        code, place, name = self.code, list(self.region.values).index(node), self.code.of(node)
+        code, place, name = self.code, index_of(self.region.values, node), self.code.of(node)
         loops, axes = self.region.values[node].loops, self.region.counters[node]
         run = bool(loops) and code.strips and self.inner == code.vector and self.inner in loops
         run = run and is_unit(node, (), axes[self.inner])
@@ -315,7 +316,7 @@ class Nest:
 
     def _saved(self, node: Node) -> str:
         """Return the place of a saved element."""
-        position = list(self.code.walk.saved).index(node)
+        position = index_of(self.code.walk.saved, node)
         terms = [f"i{self.inner}"]
         for loop in self.loops[:-1]:
             step = self.code.number(f"saved_step{loop}", "saved_step", loop)
@@ -357,7 +358,7 @@ class Nest:
         if self.asking and self.lanes is not None and index == f"i{self.inner}]" and (
             code.strips or len(steps) > 1  # not the same for all rows
         ):
-            position = list(self.region.accesses).index(node)
+            position = index_of(self.region.accesses, node)
             self.lanes.ahead[row] = code.number(f"x{position}_ahead", "read_ahead", position)
         return place
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.graph import Node
+from ...ir.identity import index_of
 from ..region.access import is_unit
 from ..region.analysis import Fold, Output, Region
 from ..region.parts import indexed
@@ -64,7 +65,7 @@ class RegionCode:
     def steps_of(self, node: Node) -> tuple[str, dict[int, str]]:
         """Return a read's offset, and the step of each loop along which it moves; "" is one."""
         access = self.region.accesses[node]
-        position = list(self.region.accesses).index(node)
+        position = index_of(self.region.accesses, node)
         key = f"x{position}"
         steps: dict[int, str] = {}
         for loop, axis in enumerate(access.axes):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ...ir.graph import Node
+from ...ir.identity import index_of, is_among
 from ...ir.op import Kind
 from ...ops.random.philox import stream_key
 from ..c.region_code import FLOAT64, RegionCode, of_one_element
@@ -220,18 +221,18 @@ class CudaCode(RegionCode):
             value = node.attrs["value"].reshape(-1)[0]
             if node in self.region.values and _is_count(value, node.dtype):
                 # What depends on extents is told at run time: one kernel serves them all.
-                position = list(self.region.values).index(node)
+                position = index_of(self.region.values, node)
                 name = self.number(f"{self.names[node]}_count", "count", position)
                 return f"(({computing_type(node.dtype)}){name})"
             return literal(value, node.dtype)
-        position = list(self.region.values).index(node)
+        position = index_of(self.region.values, node)
         return self.number(self.names[node], "scalar", position)
 
     def _counted(self, node: Node) -> str:
         loops = sorted(self.region.values[node].loops)
         if node.op.kind is not Kind.RANDOM:
             return apply_scalar(node, [self.index(loop) for loop in loops] or ["0"])
-        place, name = list(self.region.values).index(node), self.names[node]
+        place, name = index_of(self.region.values, node), self.names[node]
         terms = []
         for loop in loops:
             step = self.number(f"{name}_step{loop}", "counter_step", place, loop)
@@ -476,7 +477,7 @@ class CudaCode(RegionCode):
         places = {
             node: f"{self.names[node]}_kept[{kept.part}].x[k]"
             for node in self.walk.saved
-            if node in nodes
+            if is_among(node, nodes)
         }
         self.scope |= {node: place for node, place in places.items() if node in kept.saved}
         lines = self.define(nodes)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...ir import dims
 from ...ir.graph import Graph, Node
+from ...ir.identity import is_among
 from ...ir.locking import cached_property
 from ...ir.op import Kind, Op
 from ...ir.records import record
@@ -374,7 +375,7 @@ class Walk:
         self._all = self._passes()  # that they need, were nothing kept
         again = self._computed_again(self._all) if keep else None
         if again is not None:
-            first = next(i for i, nodes in enumerate(self._all) if again in nodes)
+            first = next(i for i, nodes in enumerate(self._all) if is_among(again, nodes))
             self.saved = {again: first}
 
     @cached_property
@@ -548,11 +549,11 @@ def _read_before(
         groups = late_groups(region)
         mine = next(i for i, group in enumerate(groups) if output in group)
         later = [walk.source(other.node) for group in groups[mine + 1 :] for other in group]
-        return node not in walk.reach(later, folds)
+        return not is_among(node, walk.reach(later, folds))
     for other in region.outputs:
         if other.epilogue:
             folds = {fold.node for fold in region.folds}
-            if node in walk.reach([walk.source(other.node)], folds):
+            if is_among(node, walk.reach([walk.source(other.node)], folds)):
                 return False
     if output.element:
         # A row's own value that is written over would be another row's input only if loops differ.

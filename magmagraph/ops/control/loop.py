@@ -20,6 +20,7 @@ from ...autodiff.transforms.rebuild import rebuild, unobserved
 from ...dtypes import is_inexact
 from ...errors import LinAlgError
 from ...ir.graph import Graph, Node, topological
+from ...ir.identity import is_among
 from ...ir.interpret import Body
 from ...ir.op import INEXACT, Call, Kind, Op, Parts, Refusal, Scalar
 from ...ir.types import Extent, Type, TypeLike
@@ -204,7 +205,7 @@ def _reversed(node: Node, arriving: Sequence[Node | None]) -> list[Node | None]:
     rows: dict[Node, Node] = {}
     kept: dict[Node, Node] = {}
     for made, result in zip(held.made[held.carries :], results[held.carries :], strict=True):
-        if made not in kept and made not in held.row_points and made not in held.read_points:
+        if made not in kept and not is_among(made, (*held.row_points, *held.read_points)):
             kept[made] = input("kept", made.shape, made.dtype)
             rows[kept[made]] = result
     known = {**kept, **dict(zip(held.read_points, held.reads, strict=True))}
@@ -568,7 +569,8 @@ def _saved(
     """Return what the gradient of a body reads and should not compute again."""
     if save == "nothing":
         return []
-    found = [leaf for leaf in starts if leaf not in outputs[len(starts) :]]
+    rows = set(outputs[len(starts) :])
+    found = [leaf for leaf in starts if leaf not in rows]
     if save == "carries":
         return found
     varying = {id(node) for node in arguments}
@@ -579,7 +581,7 @@ def _saved(
         made = node.inputs[0] if node.inputs and isinstance(node.inputs[0].type, tuple) else node
         if made.op.kind in _WORTH_KEEPING and not isinstance(node.type, tuple):
             found.append(node)
-    return [node for node in found if node not in outputs[len(starts) :]]
+    return [node for node in found if node not in rows]
 
 
 def unbounded() -> Any:

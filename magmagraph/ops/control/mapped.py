@@ -15,6 +15,7 @@ from ...dtypes import is_inexact
 from ...errors import GraphError, message
 from ...ir.collection import collection_paused
 from ...ir.graph import Graph, Node, freeze, topological
+from ...ir.identity import is_among
 from ...ir.interpret import Body
 from ...ir.op import INEXACT, Call, Kind, Op, describe
 from ...ir.types import Extent, Type, TypeLike
@@ -70,7 +71,9 @@ def _gradient(node: Node, cotangent: Any) -> list[Node | None]:
     targets = [("", leaf) for leaf in leaves if is_inexact(leaf.dtype)]
     found = sweep([output for output, _ in seen], seeds, targets, free=True)
     # What the rule reads of the results is there already.
-    known = {o: r for o, r in zip(outputs, results_of(node), strict=True) if o not in leaves}
+    known = {
+        o: r for o, r in zip(outputs, results_of(node), strict=True) if not is_among(o, leaves)
+    }
     known.update((seed, c) for seed, (_, c) in zip(seeds, seen, strict=True))
     plain: dict[Node, Node] = {}
     for leaf, operand, along in zip(leaves, node.inputs, batched, strict=True):

@@ -24,7 +24,7 @@ from ...ir import dims
 from ...ir.graph import Node
 from ...ir.op import Call, Composite, Effect, Kind, Op, Scalar
 from ...ir.types import Extent, Shape, Type
-from ..convert import as_dtype, as_node, cast
+from ..convert import as_dtype, as_node, cast, weak_scalar
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.bits import bitwise_and, right_shift
 from ..elementwise.comparison import equal
@@ -449,7 +449,8 @@ def result_dtype(name: str, dtype: Any, *parameters: Any) -> np.dtype:
     """Return the float dtype that is asked for, or that of the parameters."""
     if dtype is None:
         given = [
-            as_node(p).dtype for p in parameters if isinstance(p, (Node, np.ndarray, np.generic))
+            as_node(p).dtype for p in map(weak_scalar, parameters)
+            if isinstance(p, (Node, np.ndarray, np.generic))
         ]
         floats = [d for d in given if is_float(d)]
         return promote(*floats) if floats else config.float_dtype

@@ -178,12 +178,12 @@ class Forms:
                     number[node] = leaf(node)
                     stack.pop()
                     continue
-                apart: list[Node] = []
+                apart: set[Node] = set()
                 if self.facts.is_move(node):
                     moves = True
                     if split:
-                        apart = [i for i in node.inputs if i not in inside]
-                        apart = [i for i in apart if not self.facts.made_inside(i)]
+                        outside = (i for i in node.inputs if i not in inside)
+                        apart = {i for i in outside if not self.facts.made_inside(i)}
                 missing = [i for i in node.inputs if i not in number and i not in apart]
                 if missing:
                     stack.extend(reversed(missing))

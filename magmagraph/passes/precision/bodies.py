@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from ...dtypes import is_float
 from ...ir.graph import Graph, Node, Trace, freeze, topological
+from ...ir.identity import is_among
 from ...ir.op import Kind
 from ...ops.convert import CAST, cast
 from ...ops.leaf import input, parameter
@@ -98,7 +99,7 @@ def _with_casts_outside(loop: Node, options: Options) -> Node:
     for place, (leaf, operand) in enumerate(zip(body.inputs, loop.inputs, strict=True)):
         group = groups[(place >= first) + (place >= edge)]
         casts = [user for user in body.users[leaf] if _narrows(user)] if place >= first else []
-        if len(casts) < len(body.users[leaf]) or leaf in body.outputs or not casts:
+        if len(casts) < len(body.users[leaf]) or is_among(leaf, body.outputs) or not casts:
             group.append((leaf, operand))
         for made in casts:
             narrow = places[made] = input("narrow", leaf.shape, made.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import finfo, is_inexact
 from ...ir.graph import Graph, Node, Trace
+from ...ir.identity import is_among
 from ...ir.op import Kind
 from ...ops.convert import CAST, cast
 from ...ops.leaf import CONSTANT, constant
@@ -110,7 +111,7 @@ class Halves:
         """
         if len(self.lower.get(node, ())) < 2 or node.op.kind is not Kind.ELEMENTWISE:
             return False
-        if node not in self.goes_on or node in self.graph.roots:
+        if node not in self.goes_on or is_among(node, self.graph.roots):
             return False
         return len(self.graph.users[node]) > 1
 

@@ -13,6 +13,7 @@ from typing import Any
 from ...dtypes import is_complex
 from ...errors import PassError, message
 from ...ir.graph import Graph, Node, Trace
+from ...ir.identity import is_among
 from ...ir.locking import cached_property
 from ...ir.op import Op, describe
 from ...ir.records import record
@@ -61,7 +62,7 @@ class Match:
         """Return the nodes that read `node` where this sweep began; None where it is a root."""
         graph = self._rewriter.graph
         node = self._rewriter.origins.get(node, node)
-        if node in graph.roots:
+        if is_among(node, graph.roots):
             return None
         return graph.users.get(node, ())
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.graph import Node
+from ...ir.identity import is_among, remove_from
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ...ops.elementwise.math import EXP, LOG
 from ...ops.reduction.primitives import SUM
@@ -160,7 +161,7 @@ def _divisor_out_of_sum(match: Match) -> Node | None:
         whole = padded(node, source.ndim)
         if is_shifted(total.inputs[0].inputs[0]) or not all(is_one(whole.shape[a]) for a in axes):
             continue
-        product.below.remove(node)
+        remove_from(product.below, node)
         rest = spread(product.build(), source.shape)
         left = tuple(e for a, e in enumerate(whole.shape) if a not in axes)
         return DIVIDE(SUM(rest, axes=axes), reshape(node, left))
@@ -174,10 +175,10 @@ def _gradient_of_x_log_x(match: Match) -> Node | None:
             continue
         product = Product(match)
         divisor = other.inputs[1]
-        if not product.open(other) or divisor not in product.above:
+        if not product.open(other) or not is_among(divisor, product.above):
             continue
-        product.above.remove(divisor)
-        product.below.remove(divisor)
+        remove_from(product.above, divisor)
+        remove_from(product.below, divisor)
         slope = spread(product.build(), other.shape)
         if slope.type == other.type:
             match.repair("the gradient of x log(x) at 0 is the continuous limit")

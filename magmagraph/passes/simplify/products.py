@@ -7,6 +7,7 @@ Factors that are positive by what made them cancel; ``exp(x)`` over its sum is s
 from __future__ import annotations
 
 from ...ir.graph import Node
+from ...ir.identity import index_of, is_among, remove_from
 from ...ir.op import Kind
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ...ops.elementwise.math import EXP, HYPOT
@@ -173,9 +174,9 @@ class Product:
 
     def _cancel(self) -> None:
         for node in list(self.below):
-            if node in self.above and is_positive(node) and node.op is not CONSTANT:
-                self.above.remove(node)
-                self.below.remove(node)
+            if node.op is not CONSTANT and is_among(node, self.above) and is_positive(node):
+                remove_from(self.above, node)
+                remove_from(self.below, node)
                 self.changed = True
 
     def _softmax(self) -> None:
@@ -188,7 +189,7 @@ class Product:
                 for total in lower:
                     pair = self._shifted_pair(core, moves, total)
                     if pair is not None:
-                        upper[upper.index(power)], lower[lower.index(total)] = pair
+                        upper[index_of(upper, power)], lower[index_of(lower, total)] = pair
                         self.changed = True
                         break
 
@@ -213,20 +214,20 @@ class Product:
             for curve in [node for node in self.above if node.op is SIGMOID]:
                 if _are_opposite(exponential.inputs[0], curve.inputs[0]):
                     made = self.match.intern(SIGMOID(exponential.inputs[0]))
-                    self.above[self.above.index(exponential)] = made
-                    self.above.remove(curve)
+                    self.above[index_of(self.above, exponential)] = made
+                    remove_from(self.above, curve)
                     self.changed = True
                     break
         for node in list(self.below):
             core, moves = _core(node)
             power = _one_plus_exp(core)
             above = None if power is None else self._under(moves, power, core)
-            if power is None or above is None or above not in self.above:
+            if power is None or above is None or not is_among(above, self.above):
                 continue
             logistic = self._under(moves, SIGMOID(power.inputs[0]), core)
             assert logistic is not None
-            self.above[self.above.index(above)] = logistic
-            self.below.remove(node)
+            self.above[index_of(self.above, above)] = logistic
+            remove_from(self.below, node)
             self.changed = True
 
     def _under(self, moves: list[Node], node: Node, like: Node) -> Node | None:
@@ -252,8 +253,8 @@ class Product:
                 continue
             ratio = self.match.intern(DIVIDE(side, node))
             known = self.match.root.op is DIVIDE and ratio is self.match.root
-            self.above[self.above.index(side)] = ratio
-            self.below.remove(node)
+            self.above[index_of(self.above, side)] = ratio
+            remove_from(self.below, node)
             self.changed = self.changed or not known
 
     def build(self) -> Node:
@@ -264,14 +265,14 @@ class Product:
             value = uniform(node)
             if value is not None and node.shape == ():
                 scale *= value
-                above.remove(node)
+                remove_from(above, node)
         for node in list(below):
             if node.op is EXP:
                 continue
             power = next((a for a in above if a.op is EXP and self._is_pair(a, node)), None)
             if power is not None:
-                below.remove(node)
-                above[above.index(power)] = DIVIDE(power, node)
+                remove_from(below, node)
+                above[index_of(above, power)] = DIVIDE(power, node)
         result: Node | None = None
         for node in above:
             result = node if result is None else MULTIPLY(result, node)

@@ -9,12 +9,12 @@ transpose is.
 from __future__ import annotations
 
 import math
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...dtypes import is_complex
 from ...ir.graph import Node
+from ...ir.identity import WeakMap
 from ...ir.types import Extent
 from ...ops.control.identities import ITEM
 from ...ops.convert import CAST
@@ -35,7 +35,7 @@ from ..rewriting.pattern import uniform
 DEEPEST = 12  # operations looked through
 LARGEST = 1 << 16  # elements of a constant that are looked at
 
-_known: WeakKeyDictionary[Node, Facts] = WeakKeyDictionary()
+_known: WeakMap[Node, Facts] = WeakMap()
 
 
 def facts(node: Node) -> Facts:

@@ -14,10 +14,12 @@ and of roots, which have half of the range of exponents (`rewriting.scales`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ...dtypes import is_float
 from ...ir.graph import Node
+from ...ir.identity import is_among
 from ...ir.types import Extent
 from ...ops.elementwise.arithmetic import MULTIPLY
 from ...ops.leaf import EXTENT
@@ -69,12 +71,13 @@ def _factors_out_of_sum(match: Match) -> Node | None:
         return None  # 16-bit sums may leave their range without a small factor
     factors = _opened(source)
     least = half_of_range(source.dtype)
+    times = Counter(factors)
     outside = [
         f for f in factors
-        if factors.count(f) == 1 and _is_same_along(f, source, axes)
+        if times[f] == 1 and _is_same_along(f, source, axes)
         and keeps_empty_sums(f, source, axes) and is_not_small(f, least, trained=True)
     ]
-    inside = [f for f in factors if f not in outside]
+    inside = [f for f in factors if not is_among(f, outside)]
     if not outside or not inside or has_matching_divisor(source):
         return None
     product = inside[0]

@@ -18,6 +18,7 @@ import numpy as np
 
 from ....codegen.steps import bodies_of
 from ....ir.graph import Graph, Node
+from ....ir.identity import index_of, is_among
 from ....ir.interpret import apply
 from ....ir.op import Kind
 from ....ir.plan import Place, Plan, Role, Step
@@ -143,8 +144,8 @@ class _Formulas:
         self, body: Graph, node: Node, number: int, operands: Sequence[tuple[int, int]]
     ) -> int:
         """Return the place of a node of a body whose parameters are a step's operands."""
-        if node in body.inputs:
-            return self.place(*operands[body.inputs.index(node)])
+        if is_among(node, body.inputs):
+            return self.place(*operands[index_of(body.inputs, node)])
         if not node.inputs:
             return self._once((number, node), lambda: self._constant(node))
         return self._once(

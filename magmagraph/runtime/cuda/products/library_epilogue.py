@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ....dtypes import is_float
 from ....ir.graph import Graph, Node
+from ....ir.identity import index_of, is_among
 from ....ir.op import Kind
 from ....ir.records import record
 from ....ir.types import Shape
@@ -79,6 +80,6 @@ def _row(body: Graph, node: Node, shape: Shape) -> int | None:
         return None
     while node.op.layout.alias and node.inputs:
         node = node.inputs[0]
-    if node not in body.inputs or node.ndim < 1:
+    if not is_among(node, body.inputs) or node.ndim < 1:
         return None
-    return body.inputs.index(node)
+    return index_of(body.inputs, node)

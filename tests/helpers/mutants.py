@@ -194,10 +194,11 @@ def archive_format(folder: Path) -> Format:
 
 def weights_changed(whole: bytes) -> Callable[[Rng], bytes]:
     """Return what changes a file of weights, with checksums that fit."""
-    from magmagraph.model import files
-    from magmagraph.model.tensors import packed, unpacked
+    from safetensors.numpy import save
 
-    tensors, texts = unpacked(whole)
+    from magmagraph.model import files
+
+    tensors, texts = files._unpacked(whole)
     about = json.loads(texts["magmagraph"])
 
     def inside(rng: Rng) -> bytes:
@@ -211,7 +212,7 @@ def weights_changed(whole: bytes) -> Callable[[Rng], bytes]:
         if kind == 1:
             name = pick(rng, list(held))
             value = held.pop(name)
-            other = [None, value[..., None], value.astype("f8"), value.reshape(-1)[:0], -value]
+            other = [None, value[..., None], value.astype("f8"), value.reshape(-1)[:0], np.asarray(-value)]
             changed = pick(rng, other) if value.dtype != bool else None
             if changed is not None:
                 held[pick(rng, [name, name, "extra", "weight/x"])] = changed
@@ -220,7 +221,7 @@ def weights_changed(whole: bytes) -> Callable[[Rng], bytes]:
         if isinstance(said, dict) and said.get("checksum") == about["checksum"]:
             said["checksum"] = files._checksum(held)
         text = dumped({**said, "said": files._seal(said)} if isinstance(said, dict) else said)
-        return packed(held, {"magmagraph": text.decode()})
+        return save(held, {"magmagraph": text.decode()})
 
     return inside
 

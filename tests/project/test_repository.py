@@ -347,7 +347,7 @@ def test_extras_and_markers_are_declared():
     extras = project["project"]["optional-dependencies"]
     assert {"cuda13", "cuda12", "mpi", "tune", "bench", "dev"} <= set(extras)
     core = {re.split(r"[<>=]", line)[0] for line in project["project"]["dependencies"]}
-    assert core == {"numpy", "scipy", "ml_dtypes", "networkx", "rich"}
+    assert core == {"numpy", "scipy", "ml_dtypes", "networkx", "pooch", "rich", "safetensors"}
 
 
 def test_a_citation_names_this_version():

@@ -105,7 +105,8 @@ def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if end <= len(content):
         check_length("the header", end - _LENGTH, LARGEST_JSON)
     parts = deserialize(content)
-    header = parse_json(content[_LENGTH:end], "the header")  # the library gives no metadata of bytes
+    # The library does not return the metadata of bytes.
+    header = parse_json(content[_LENGTH:end], "the header")
     tensors = {}
     for name, part in parts:
         if part["dtype"] not in _DTYPES:

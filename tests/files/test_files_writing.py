@@ -218,7 +218,6 @@ APART = {
     "files/writing.py": "the one that all others use",
     "files/folders.py": "gives a lock its name",
     "tune/journal.py": "lines are appended to it",
-    "model/events.py": "records are appended to it",
     "workflow/program.py": "what a program prints, as it prints it",
     "cli/__init__.py": "the null device",
     "runtime/cache.py": "the cache has folders and rules of its own",

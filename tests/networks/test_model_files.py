@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import sys
 
 import numpy as np
 import pytest

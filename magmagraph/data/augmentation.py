@@ -244,9 +244,11 @@ def normalize(x: Operand, mean: ArrayLike, std: ArrayLike, *, layout: str | None
                 hint="1 in the place of the deviation of what never changes",
             )
         )
-    by_channel = (_by_channel(values, node, layout or "NCHW") for values in (shift, deviation))
-    shift, deviation = (constant(values, dtype=node.dtype) for values in by_channel)
-    return divide(subtract(node, shift), deviation)
+    of_mean, of_deviation = (
+        constant(_by_channel(values, node, layout or "NCHW"), dtype=node.dtype)
+        for values in (shift, deviation)
+    )
+    return divide(subtract(node, of_mean), of_deviation)
 
 
 def _by_channel(values: np.ndarray, images: Node, layout: str) -> np.ndarray:

@@ -104,7 +104,7 @@ def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     if end <= len(content):
         check_length("the header", end - _LENGTH, LARGEST_JSON)
-    parts = deserialize(content)
+    parts = deserialize(content)  # type: ignore[no-untyped-call]
     # The library does not return the metadata of bytes.
     header = parse_json(content[_LENGTH:end], "the header")
     tensors = {}

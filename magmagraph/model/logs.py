@@ -249,7 +249,8 @@ class WandB:
                 )
             )
         self.run, self._own, self._settings = run, run is None, settings
-        self._library = _library("mg.loggers.WandB", "wandb") if run is None else None
+        if run is None:
+            self._library = _library("mg.loggers.WandB", "wandb")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Log the numbers."""

@@ -137,8 +137,12 @@ class _Fetch:
         """Write what the address has to a file, or raise what went wrong."""
         from pooch import HTTPDownloader
 
+        responses: list[Any] = []
         fetch = HTTPDownloader(
-            progressbar=self, chunk_size=_CHUNK, timeout=max(self.patience, 0.01)
+            progressbar=self,
+            chunk_size=_CHUNK,
+            timeout=max(self.patience, 0.01),
+            hooks={"response": lambda response, **_: responses.append(response)},
         )
         outcome: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 
@@ -149,6 +153,9 @@ class _Fetch:
                 outcome.put(error)
             else:
                 outcome.put(None)
+            finally:
+                for response in responses:  # pooch leaves them open where something is raised
+                    response.close()
 
         # A thread that hangs must not keep the process from its end.
         threading.Thread(target=run, name=f"download {self.file.name}", daemon=True).start()

@@ -61,7 +61,11 @@ ONLY_IN = {
     "pyarrow": {"magmagraph/data/csv_files.py"},
     "safetensors": {"magmagraph/model/files.py"},
     "optuna": {"magmagraph/tune"},
-    "rich": {"magmagraph/cli", "magmagraph/model", "magmagraph/passes/report.py"},
+    "requests": {"magmagraph/data/download.py"},
+    "rich": {
+        "magmagraph/cli", "magmagraph/data/download.py", "magmagraph/model",
+        "magmagraph/passes/report.py",
+    },
     "sklearn": {"magmagraph/data/datasets.py", "magmagraph/estimators.py"},
 }
 

@@ -175,7 +175,7 @@ _DTYPES = (
 # The same for what is imported when first asked for, as a program that only computes never needs
 # it. Files and archives bring in the standard library's decompressors, too.
 _LATER_MODULES = (
-    "callbacks", "data", "metrics", "nn", "regularize", "tune", "workflow",
+    "callbacks", "data", "loggers", "metrics", "nn", "regularize", "tune", "workflow",
 )
 _LATER_NAMES = {
     "checks.gradient_check": "GradientReport check_gradients",

@@ -3,9 +3,9 @@ from typing import Any as _Any
 from numpy import dtype as _dtype
 from . import (
     callbacks as callbacks, data as data, distributed as distributed, dtypes as dtypes, fft as fft,
-    init as init, linalg as linalg, metrics as metrics, nn as nn, optimizer as optimizer,
-    passes as passes, random as random, regularize as regularize, schedule as schedule,
-    special as special, tune as tune, workflow as workflow,
+    init as init, linalg as linalg, loggers as loggers, metrics as metrics, nn as nn,
+    optimizer as optimizer, passes as passes, random as random, regularize as regularize,
+    schedule as schedule, special as special, tune as tune, workflow as workflow,
 )
 from ._version import (
     __version__ as __version__,
@@ -458,7 +458,7 @@ __all__ = [
     "kaiser", "kl_divergence", "kron", "l1_loss", "layer_norm", "lcm", "ldexp", "leaky_relu",
     "left_shift", "less", "less_equal", "lexsort", "lgamma", "linalg", "linear_recurrence",
     "linspace", "load", "local_response_norm", "log", "log10", "log1mexp", "log1p", "log2",
-    "log_cosh", "log_sigmoid", "log_softmax", "logaddexp", "logaddexp2", "logical_and",
+    "log_cosh", "log_sigmoid", "log_softmax", "logaddexp", "logaddexp2", "loggers", "logical_and",
     "logical_not", "logical_or", "logical_xor", "logmeanexp", "logspace", "logsumexp", "mae",
     "margin_ranking_loss", "matmul", "matrix_transpose", "max", "max_pool1d", "max_pool2d",
     "max_pool3d", "maximum", "mean", "median", "meshgrid", "metrics", "min", "minimum", "mish",

@@ -4,7 +4,7 @@
 `EarlyStopping`    ends a run when a number stops improving
 `Checkpoint`       writes a file from which a run goes on exactly
 `CSVLog`           writes a row for each epoch
-`EventLog`         writes an event file, which TensorBoard shows
+`Log`              gives the numbers of each epoch to a logger of `mg.loggers`
 `LearningRate`     sets the rate before each epoch
 `ReduceOnPlateau`  lowers the rate when a number stops improving
 `GrowingBatch`     lets batches grow
@@ -21,9 +21,10 @@ from .model.callbacks import (
     EarlyStopping,
     GrowingBatch,
     LearningRate,
+    Log,
     ReduceOnPlateau,
 )
-from .model.logs import CSVLog, EventLog
+from .model.logs import CSVLog
 from .model.progress import Progress
 
 __all__ = [
@@ -31,9 +32,9 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "EarlyStopping",
-    "EventLog",
     "GrowingBatch",
     "LearningRate",
+    "Log",
     "Progress",
     "ReduceOnPlateau",
 ]

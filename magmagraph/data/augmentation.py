@@ -1,6 +1,7 @@
 """Augmentation of images as nodes: part of the graph, new for each call and each example.
 
-Images are (batch, rows, columns, channels). The numbers come from `mg.random`: the same seed gives
+Images are (batch, channels, rows, columns), as `mg.nn.Conv2D` takes them; with ``layout="NHWC"``
+they are (batch, rows, columns, channels). The numbers come from `mg.random`: the same seed gives
 the same crops and flips on every device.
 """
 
@@ -42,14 +43,14 @@ def random_crop(
     padding: int = 0,
     key: Key | None = None,
     training: bool = True,
-    layout: str = "NHWC",
+    layout: str | None = None,
 ) -> Node:
     """Cut a window out of each image, each at a place of its own.
 
     Parameters
     ----------
-    images : Node or array, shape (batch, rows, columns, channels)
-        Any dtype; (batch, channels, rows, columns) with ``layout="NCHW"``.
+    images : Node or array, shape (batch, channels, rows, columns)
+        Any dtype; (batch, rows, columns, channels) with ``layout="NHWC"``.
     size : int or (int, int)
         Rows and columns of the window.
     padding : int
@@ -58,36 +59,40 @@ def random_crop(
         As for `mg.random.uniform`.
     training : bool
         False cuts the middle out, without padding.
-    layout : {"NHWC", "NCHW"}
-        Where the channels stand: last, or behind the batch as `mg.nn.Conv2D` takes them unless
-        said.
+    layout : {"NCHW", "NHWC"}, optional
+        The order of the axes. Without it, it is "NCHW", as for `mg.nn.Conv2D`, and images whose
+        sizes are plainly those of "NHWC" are refused: a last axis of 1 or 3, and another second
+        axis.
 
     Returns
     -------
-    Node, shape (batch, size[0], size[1], channels)
+    Node, shape (batch, channels, size[0], size[1])
         In the layout of the images. Gradients flow to the images.
 
     Raises
     ------
     ShapeError
-        If the images have not four axes, or rows and columns that are numbers; or the window is
-        larger than the padded image.
+        If the images have not four axes, or rows and columns that are numbers; if they plainly
+        have their channels last, and no layout is given; or if the window is larger than the
+        padded image.
     DataError
         If the size, the padding or the layout is none.
 
     Examples
     --------
     >>> import magmagraph as mg
-    >>> x = mg.var("x", shape=("batch", 32, 32, 3))
-    >>> mg.data.random_crop(x, 32, padding=4).shape
-    (batch, 32, 32, 3)
+    >>> x = mg.var("x", shape=("batch", 3, 32, 32))
+    >>> mg.data.random_crop(x, 28, padding=4).shape
+    (batch, 3, 28, 28)
     """
     x, axes = _images("random_crop", images, layout)
     window = (size, size) if isinstance(size, (int, np.integer)) else tuple(size)
     if len(window) != 2 or padding < 0:
         raise DataError(
-            message(f"random_crop: size={size!r}, padding={padding!r}",
-                    need="rows and columns, and a padding that is not negative")
+            message(
+                f"random_crop: size={size!r}, padding={padding!r}",
+                need="rows and columns, and a padding that is not negative",
+            )
         )
     extents = [x.shape[axis] for axis in axes]
     if not all(isinstance(extent, int) for extent in extents):
@@ -142,14 +147,14 @@ def random_flip(
     rate: float = 0.5,
     key: Key | None = None,
     training: bool = True,
-    layout: str = "NHWC",
+    layout: str | None = None,
 ) -> Node:
     """Mirror images at random, each or not.
 
     Parameters
     ----------
-    images : Node or array, shape (batch, rows, columns, channels)
-        Any dtype; (batch, channels, rows, columns) with ``layout="NCHW"``.
+    images : Node or array, shape (batch, channels, rows, columns)
+        Any dtype; (batch, rows, columns, channels) with ``layout="NHWC"``.
     axis : {"horizontal", "vertical"}
         Left for right, or top for bottom.
     rate : float
@@ -158,7 +163,7 @@ def random_flip(
         As for `mg.random.uniform`.
     training : bool
         False leaves the images as they are.
-    layout : {"NHWC", "NCHW"}
+    layout : {"NCHW", "NHWC"}, optional
         As of `random_crop`.
 
     Returns
@@ -169,20 +174,23 @@ def random_flip(
     Raises
     ------
     ShapeError, DataError
-        If the images have not four axes, or the axis or the rate is none.
+        If the images have not four axes, or plainly have their channels last, and no layout is
+        given; or if the axis or the rate is none.
 
     Examples
     --------
     >>> import magmagraph as mg
-    >>> x = mg.var("x", shape=("batch", 32, 32, 3))
+    >>> x = mg.var("x", shape=("batch", 3, 32, 32))
     >>> mg.data.random_flip(x).shape
-    (batch, 32, 32, 3)
+    (batch, 3, 32, 32)
     """
     x, axes = _images("random_flip", images, layout)
     if axis not in ("horizontal", "vertical") or not 0.0 <= rate <= 1.0:
         raise DataError(
-            message(f"random_flip: axis={axis!r}, rate={rate!r}",
-                    need="'horizontal' or 'vertical', and a rate in [0, 1]")
+            message(
+                f"random_flip: axis={axis!r}, rate={rate!r}",
+                need="'horizontal' or 'vertical', and a rate in [0, 1]",
+            )
         )
     if not training:
         return x
@@ -191,16 +199,18 @@ def random_flip(
     return where(cast(chosen, np.bool_), mirrored, x)
 
 
-def normalize(x: Operand, mean: ArrayLike, std: ArrayLike) -> Node:
-    """Take a mean away and divide by a deviation.
+def normalize(x: Operand, mean: ArrayLike, std: ArrayLike, *, layout: str | None = None) -> Node:
+    """Subtract a mean, and divide by a standard deviation.
 
     Parameters
     ----------
     x : Node or array
         Ints become floats.
     mean, std : array-like
-        They broadcast to `x`: a number for each channel, say, where the channels are last. As found
-        in the data to learn from; numbers that are not positive are no deviation.
+        As found in the training data. Where `x` has four axes, one-dimensional arrays have a number
+        for each channel; all else broadcasts to `x`.
+    layout : {"NCHW", "NHWC"}, optional
+        The order of the four axes of images; "NCHW", as for `mg.nn.Conv2D`, unless given.
 
     Returns
     -------
@@ -210,7 +220,9 @@ def normalize(x: Operand, mean: ArrayLike, std: ArrayLike) -> Node:
     Raises
     ------
     DataError
-        If a deviation is not positive.
+        If a deviation is not positive, or there is no such layout.
+    ShapeError
+        If there is another number of channels than of means or deviations.
 
     Examples
     --------
@@ -219,10 +231,11 @@ def normalize(x: Operand, mean: ArrayLike, std: ArrayLike) -> Node:
     array([[1., 1.]], dtype=float32)
     """
     node = as_node(x)
+    if layout not in (None, "NCHW", "NHWC"):
+        raise DataError(message(f"normalize: layout={layout!r}", need="'NCHW' or 'NHWC'"))
     if not is_float(node.dtype):
         node = cast(node, "float32")
-    deviation = real_array("normalize: std", std)
-    real_array("normalize: mean", mean)
+    shift, deviation = real_array("normalize: mean", mean), real_array("normalize: std", std)
     if not (deviation > 0).all():
         raise DataError(
             message(
@@ -231,14 +244,34 @@ def normalize(x: Operand, mean: ArrayLike, std: ArrayLike) -> Node:
                 hint="1 in the place of the deviation of what never changes",
             )
         )
-    shift, scale = (constant(np.asarray(v), dtype=node.dtype) for v in (mean, deviation))
-    return divide(subtract(node, shift), scale)
+    of_mean, of_deviation = (
+        constant(_by_channel(values, node, layout or "NCHW"), dtype=node.dtype)
+        for values in (shift, deviation)
+    )
+    return divide(subtract(node, of_mean), of_deviation)
 
 
-def _images(who: str, images: Any, layout: str) -> tuple[Node, tuple[int, int]]:
+def _by_channel(values: np.ndarray, images: Node, layout: str) -> np.ndarray:
+    """Return numbers in a shape that broadcasts along the channels of images."""
+    if images.ndim != 4 or values.ndim != 1 or values.size == 1:
+        return values
+    channels = images.shape[1 if layout == "NCHW" else 3]
+    if isinstance(channels, int) and channels != values.size:
+        other, last = ("NHWC", 3) if layout == "NCHW" else ("NCHW", 1)
+        raise ShapeError(
+            message(
+                f"normalize: {describe(images)}, and {values.size} numbers for its channels",
+                need=f"{channels} numbers, with layout={layout!r}",
+                hint=f"layout={other!r}" if images.shape[last] == values.size else None,
+            )
+        )
+    return values.reshape(-1, 1, 1) if layout == "NCHW" else values
+
+
+def _images(who: str, images: Any, layout: str | None) -> tuple[Node, tuple[int, int]]:
     """Return images as a node, and the axes of their rows and columns."""
-    if layout not in ("NHWC", "NCHW"):
-        raise DataError(message(f"{who}: layout={layout!r}", need="'NHWC' or 'NCHW'"))
+    if layout not in (None, "NCHW", "NHWC"):
+        raise DataError(message(f"{who}: layout={layout!r}", need="'NCHW' or 'NHWC'"))
     node, last = as_node(images), layout == "NHWC"
     if node.ndim != 4:
         order = "rows, columns, channels" if last else "channels, rows, columns"
@@ -248,6 +281,17 @@ def _images(who: str, images: Any, layout: str) -> tuple[Node, tuple[int, int]]:
                 f"{who}: {describe(node)}",
                 need=f"four axes: (batch, {order})",
                 hint=f"mg.reshape(x, (-1, {sizes}))",
+            )
+        )
+    second, final = node.shape[1], node.shape[3]
+    if layout is None and final in (1, 3) and isinstance(second, int) and second not in (1, 3):
+        raise ShapeError(
+            message(
+                f"{who}: {describe(node)} has {second} channels and {final} columns, if its axes "
+                "are (batch, channels, rows, columns)",
+                need='images with the channels first, or layout="NHWC" for channels last',
+                hint='layout="NHWC", or np.moveaxis(x, -1, 1), as mg.nn.Conv2D takes them; '
+                'layout="NCHW" if the sizes are meant so',
             )
         )
     return node, (1, 2) if last else (2, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,11 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..errors import DataError, message
-from ..files.reading import Damaged, open_file, reading
+from ..files.reading import Damaged, read_file, reading
 from ..files.writing import replace_file
 from ..ir.types import FilePath
 
 MOST_COLUMNS = 1_000_000
+_LONGEST_LINE = (
+    1 << 16
+)  # bytes of the first line of a file that pyarrow reads, whose blocks are 1 MiB
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 
 
@@ -65,10 +69,13 @@ def read_csv(
 ) -> Table:
     r"""Read a file of separated values.
 
+    Where pyarrow is installed (``pip install "magmagraph[data]"``), it reads files of numbers
+    without quotes, some ten times as fast and with the same result.
+
     Parameters
     ----------
     path : path-like
-        A text file in UTF-8. Empty lines are passed over.
+        A text file in UTF-8. Empty lines are skipped.
     delimiter : str
         The character between two cells.
     header : bool or "auto"
@@ -117,54 +124,112 @@ def read_csv(
                 hint="read as float64 and convert the columns that are whole",
             )
         )
-    rows, lines = _rows(path, delimiter)
-    if categorical == "auto":
+    content = read_file(path)
+    chosen = categorical if categorical == "auto" else tuple(categorical)
+    if not chosen:
+        table = _numbers_by_arrow(content, delimiter, header, missing, np.dtype(dtype))
+        if table is not None:
+            return table
+    rows, lines = _rows(path, content, delimiter)
+    cells = list(zip(*rows, strict=True))
+    first = [column[0] for column in cells]
+    if chosen == "auto":
         if header == "auto":
-            header = _is_header(rows, missing)
-        categorical = _names(rows[1:] if header else rows, missing)
-    named = tuple(categorical)
-    skip = {key for key in named if isinstance(key, int)}
+            header = _is_header(cells, missing)
+        chosen = tuple(_names(cells, 1 if header else 0, missing))
+    skip = {key for key in chosen if isinstance(key, int)}
     if header == "auto":
         # Where columns are given by name, there must be a line of names.
-        header = any(isinstance(key, str) for key in named) or any(
+        header = any(isinstance(key, str) for key in chosen) or any(
             cell not in missing and _number(cell) is None
-            for index, cell in enumerate(rows[0])
-            if index not in skip and index - len(rows[0]) not in skip
+            for index, cell in enumerate(first)
+            if index not in skip and index - len(first) not in skip
         )
-    width = len(rows[0])
-    columns = tuple(rows.pop(0)) if header else tuple(str(index) for index in range(width))
-    if header:
-        lines.pop(0)
-    chosen = {_index(key, columns, path) for key in named}
-    values = np.empty((len(rows), width), dtype)
+    columns = tuple(first) if header else tuple(str(index) for index in range(len(first)))
+    by_name = {_index(key, columns, path) for key in chosen}
+    values = np.empty((len(cells[0]) - bool(header), len(cells)), dtype)
     categories: dict[str, tuple[str, ...]] = {}
-    for index in range(width):
-        cells = [row[index] for row in rows]
-        if index in chosen:
-            names = sorted({cell for cell in cells if cell not in missing})
-            categories[columns[index]] = tuple(names)
-            code = {name: float(position) for position, name in enumerate(names)}
-            values[:, index] = [code.get(cell, math.nan) for cell in cells]
-        else:
-            values[:, index] = _numbers(cells, lines, columns[index], missing, path)
+    for index, column in enumerate(cells):
+        column, name = column[bool(header) :], columns[index]
+        if index in by_name:
+            categories[name] = tuple(sorted({cell for cell in column if cell not in missing}))
+            code = {text: float(position) for position, text in enumerate(categories[name])}
+            values[:, index] = [code.get(cell, math.nan) for cell in column]
+            continue
+        numbers = [math.nan if cell in missing else _number(cell) for cell in column]
+        if None in numbers:
+            row = numbers.index(None)
+            raise DataError(
+                message(
+                    f"{path}, line {lines[row + bool(header)]}, column {name!r}: "
+                    f"{column[row]!r} is not a number",
+                    hint=f"categorical=[{name!r}] for a column of names, or add {column[row]!r} "
+                    "to `missing`",
+                )
+            )
+        values[:, index] = numbers
     return Table(values, columns, categories)
 
 
-def _is_header(rows: Sequence[Sequence[str]], missing: Collection[str]) -> bool:
+def _numbers_by_arrow(
+    content: bytes,
+    delimiter: str,
+    header: bool | Literal["auto"],
+    missing: Collection[str],
+    dtype: np.dtype,
+) -> Table | None:
+    """Return the table of a file that holds numbers alone, read by pyarrow.
+
+    None without pyarrow, and for all files that need more care: with quotes, names, space around
+    gaps, or an error whose line must be named.
+    """
+    content = content.removeprefix(BOM_UTF8).lstrip(b"\r\n")
+    line, _, rest = content.partition(b"\n")
+    if b'"' in content or not rest or b"\r" in line[:-1] or len(line) > _LONGEST_LINE:
+        return None
+    try:
+        from pyarrow import ArrowInvalid
+        from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions
+        from pyarrow.csv import read_csv as read
+    except ImportError:
+        return None
+    try:
+        first = [cell.strip() for cell in line.decode().split(delimiter)]
+        named = any(cell not in missing and _number(cell) is None for cell in first)
+        skip = named if header == "auto" else header
+        places = [str(index) for index in range(len(first))]
+        table = read(
+            io.BytesIO(rest if skip else content),
+            ReadOptions(column_names=places),
+            ParseOptions(delimiter=delimiter, quote_char=False),
+            ConvertOptions(
+                column_types=dict.fromkeys(places, "float64"), null_values=list(missing)
+            ),
+        )
+    except (ArrowInvalid, UnicodeDecodeError):
+        return None  # the other reader names the line, or knows the spelling
+    values = np.empty((table.num_rows, len(first)), dtype)
+    for index, column in enumerate(table.columns):
+        values[:, index] = column.to_numpy()
+    return Table(values, tuple(first if skip else places))
+
+
+def _is_header(cells: Sequence[Sequence[str]], missing: Collection[str]) -> bool:
     """Return whether the first line is no row: it has a name above a number."""
-    numbers = [any(_number(row[i]) is not None for row in rows[1:]) for i in range(len(rows[0]))]
     return any(
-        below and cell not in missing and _number(cell) is None
-        for cell, below in zip(rows[0], numbers, strict=True)
+        column[0] not in missing
+        and _number(column[0]) is None
+        and any(_number(cell) is not None for cell in column[1:])
+        for column in cells
     )
 
 
-def _names(rows: Sequence[Sequence[str]], missing: Collection[str]) -> list[int]:
+def _names(cells: Sequence[Sequence[str]], first: int, missing: Collection[str]) -> list[int]:
     """Return the columns that hold names: a cell that is not missing, and none is a number."""
     found = []
-    for index in range(len(rows[0]) if rows else 0):
-        cells = [row[index] for row in rows if row[index] not in missing]
-        if cells and all(_number(cell) is None for cell in cells):
+    for index, column in enumerate(cells):
+        present = [cell for cell in column[first:] if cell not in missing]
+        if present and all(_number(cell) is None for cell in present):
             found.append(index)
     return found
 
@@ -227,37 +292,36 @@ def write_csv(
         )
     if array.dtype == np.bool_:
         array = array.astype(np.uint8)
+    if array.dtype.kind == "f":
+        # The shortest text that reads back to the same bits; for float64, csv writes that itself.
+        texts = array.astype(object if array.dtype == np.float64 else "U")
+        texts[np.isnan(array)] = ""
+        array = texts
     with replace_file(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         if columns is not None:
             writer.writerow(columns)
-        for row in array:
-            # str of a NumPy scalar is the shortest text that reads back to the same bits.
-            writer.writerow("" if cell != cell else str(cell) for cell in row)
+        writer.writerows(array.tolist())
 
 
-def _rows(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
+def _rows(path: Path, content: bytes, delimiter: str) -> tuple[list[list[str]], list[int]]:
     """Return the cells of each line that is not empty, and the numbers of these lines."""
     rows, lines = [], []
-    with (
-        open_file(path) as (opened, _),
-        reading(path, "is truncated or malformed"),
-        io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file,
-    ):
+    with reading(path, "is truncated or malformed"):
         try:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            for cells in reader:
-                if not cells or cells == [""]:
-                    continue
-                if len(cells) > MOST_COLUMNS:
-                    raise Damaged(
-                        f"line {reader.line_num} has {len(cells)} cells, and the limit is "
-                        f"{MOST_COLUMNS}"
-                    )
-                rows.append([cell.strip() for cell in cells])
-                lines.append(reader.line_num)
+            text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise DataError(message(f"{path} is not text in UTF-8: {error}")) from error
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        for cells in reader:
+            if len(cells) > MOST_COLUMNS:
+                raise Damaged(
+                    f"line {reader.line_num} has {len(cells)} cells, and the limit is "
+                    f"{MOST_COLUMNS}"
+                )
+            if cells:
+                rows.append([cell.strip() for cell in cells])
+                lines.append(reader.line_num)
     if not rows:
         raise DataError(message(f"{path} is empty", need="a row of values at least"))
     for cells, line in zip(islice(rows, 1, None), islice(lines, 1, None), strict=True):
@@ -281,25 +345,6 @@ def _index(key: int | str, columns: tuple[str, ...], path: Path) -> int:
     raise DataError(
         message(f"{path} has no column {key!r}", need=f"one of {', '.join(columns)}, or its index")
     )
-
-
-def _numbers(
-    cells: list[str], lines: list[int], column: str, missing: Collection[str], path: Path
-) -> list[float]:
-    """Return the numbers in a column."""
-    numbers = []
-    for cell, line in zip(cells, lines, strict=True):
-        number = math.nan if cell in missing else _number(cell)
-        if number is None:
-            raise DataError(
-                message(
-                    f"{path}, line {line}, column {column!r}: {cell!r} is not a number",
-                    hint=f"categorical=[{column!r}] for a column of names, or add {cell!r} to "
-                    "`missing`",
-                )
-            )
-        numbers.append(number)
-    return numbers
 
 
 def _number(cell: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -186,7 +187,8 @@ def _existing(folder: Path, name: str) -> Path | None:
 def _is_whole(folder: Path, file: RemoteFile) -> bool:
     """Return whether a file is in the cache with the content that it must have."""
     try:
-        return file.matches((folder / file.name).read_bytes())
+        with (folder / file.name).open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest() == file.sha256
     except OSError:
         return False
 

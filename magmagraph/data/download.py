@@ -1,29 +1,31 @@
-"""Downloads that are checked, whole or absent, and over within a given time.
+"""Downloads by pooch that are checked, whole or absent, and over within a given time.
 
-A socket's timeout bounds neither the look-up of a name nor a server that sends a byte a second.
-So each file is fetched into memory by a thread of its own, the caller waits for all of them until
-one common deadline, and only what has arrived whole, with the right checksum, is written.
+A timeout of a connection bounds neither the look-up of a name nor a server that sends a byte a
+second. So each file is fetched into memory by a thread of its own until one common deadline, and
+pooch writes it into the folder if its checksum is right.
 """
 
 from __future__ import annotations
 
-import hashlib
+import io
 import queue
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import DataError, message
-from ..files.writing import write_file
 
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that lies at the same name under each of several addresses.
+    """A file with the same name at each of several addresses.
 
     Attributes
     ----------
@@ -39,17 +41,14 @@ class RemoteFile:
     size: int
     sha256: str
 
-    def matches(self, content: bytes) -> bool:
-        """Return whether `content` is that of this file."""
-        return hashlib.sha256(content).hexdigest() == self.sha256
-
 
 def download(
     files: Sequence[RemoteFile], mirrors: Sequence[str], folder: Path, *, timeout: float = 5.0
 ) -> None:
-    """Download files into a folder, side by side, each from the first mirror that has it.
+    """Download the files that a folder lacks, at the same time, each from the first mirror with it.
 
-    A file that arrives stays, even where another one fails, so that a second try needs less.
+    A file that is there with the right checksum is not downloaded. A file that arrives stays, even
+    where another one fails, so that a second try needs less. A terminal shows the progress.
 
     Parameters
     ----------
@@ -58,93 +57,129 @@ def download(
     mirrors : sequence of str
         The addresses, ending in a slash, to which a file's name is appended.
     folder : Path
-        Where to put the files; it is made if need be.
+        Where to put the files; it is created if needed.
     timeout : float
-        Seconds after which the attempt is given up, in whole.
+        Seconds after which all downloads are given up.
 
     Raises
     ------
     DataError
-        If a file did not arrive; it names the first one, and what each mirror said.
+        If a file did not arrive; it names the first one, and the answer of each mirror.
     OSError
         If the folder cannot be written.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
     deadline = time.monotonic() + timeout
-    # An empty folder tells at once, and not after the download, that it cannot be written.
+    # An empty folder shows at once, and not after the download, that it cannot be written.
     folder.mkdir(parents=True, exist_ok=True)
-    arrivals: queue.SimpleQueue[tuple[RemoteFile, bytes | None, list[str]]] = queue.SimpleQueue()
-    for file in files:
-        threading.Thread(
-            target=lambda file=file: arrivals.put((file, *_fetch(file, mirrors, deadline))),
-            name=f"download {file.name}",
-            daemon=True,
-        ).start()
-    absent = {file.name: ["no answer in time"] for file in files}
-    for _ in files:
-        try:
-            file, content, complaints = arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        if content is None:
-            absent[file.name] = complaints
-            continue
-        write_file(folder / file.name, content)
-        del absent[file.name]
-    if absent:
-        name, complaints = next(iter(absent.items()))
-        raise DataError(
-            message(
-                f"{name} could not be downloaded within {timeout:g} s: {'; '.join(complaints)}",
-                need="a connection to one of " + ", ".join(mirrors),
-                hint="put the file there yourself and set MAGMAGRAPH_DATA to its folder",
-            )
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    console = Console(stderr=True)
+    with (
+        Progress(
+            *columns, console=console, transient=True, disable=not sys.stderr.isatty()
+        ) as display,
+        ThreadPoolExecutor(len(files)) as threads,
+    ):
+        found = list(
+            threads.map(lambda file: _retrieve(file, mirrors, folder, deadline, display), files)
         )
+    for file, complaints in zip(files, found, strict=True):
+        if complaints is not None:
+            raise DataError(
+                message(
+                    f"{file.name} could not be downloaded within {timeout:g} s: "
+                    f"{'; '.join(complaints)}",
+                    need="a connection to one of " + ", ".join(mirrors),
+                    hint="put the file there yourself and set MAGMAGRAPH_DATA to its folder",
+                )
+            )
 
 
-def _fetch(
-    file: RemoteFile, mirrors: Sequence[str], deadline: float
-) -> tuple[bytes | None, list[str]]:
-    """Return the content of a file, or None, and what went wrong on the way."""
-    # Imported here and below, for it takes longer than all else that `import magmagraph` brings.
-    import urllib.error
+def _retrieve(
+    file: RemoteFile, mirrors: Sequence[str], folder: Path, deadline: float, display: Any
+) -> list[str] | None:
+    """Have pooch put a file into a folder; return what went wrong at each mirror if none had it."""
+    import pooch  # a tenth of a second, with requests
+    from requests import RequestException
 
-    complaints: list[str] = []
+    pooch.get_logger().setLevel("WARNING")
+    complaints = []
     for position, mirror in enumerate(mirrors):
         left = deadline - time.monotonic()
-        if left <= 0:
-            break
         # A mirror that does not answer leaves time for those after it.
-        patience = left / (len(mirrors) - position)
+        fetch = _Fetch(file, left / (len(mirrors) - position), deadline, display)
         try:
-            content = _read(mirror + file.name, file.size, patience, deadline)
-        except (OSError, ValueError) as error:
-            # The text of an HTTPError holds its status; that of a URLError only wraps its reason.
-            refused = isinstance(error, urllib.error.HTTPError)
-            complaints.append(f"{mirror}: {error if refused else getattr(error, 'reason', error)}")
-            continue
-        if content is None:
-            complaints.append(f"{mirror}: too slow")
-        elif file.matches(content):
-            return content, complaints
+            pooch.retrieve(
+                mirror + file.name, f"sha256:{file.sha256}", file.name, folder, downloader=fetch
+            )
+        except (RequestException, TimeoutError) as error:
+            complaints.append(f"{mirror}: {error}")
+        except ValueError as error:
+            complaints.append(f"{mirror}: the checksum is another one ({error})")
         else:
-            complaints.append(f"{mirror}: the checksum is another one")
-    return None, complaints or ["no time was left to try"]
+            return None
+    return complaints
 
 
-def _read(address: str, size: int, patience: float, deadline: float) -> bytes | None:
-    """Return what an address holds, or None where that takes too long.
+class _Fetch:
+    """Download an address for pooch, within a size and a time; it is pooch's progress bar, too."""
 
-    Not a byte beyond `size` and one more is read, however much the server sends.
-    """
-    import urllib.request
+    def __init__(self, file: RemoteFile, patience: float, deadline: float, display: Any) -> None:
+        self.file, self.patience, self.deadline = file, patience, deadline
+        self.display = display
+        self.task = display.add_task(file.name, total=file.size)
+        self.received = io.BytesIO()
+        self.total = 0  # pooch sets it to the length that the server states
 
-    content = bytearray()
-    with urllib.request.urlopen(address, timeout=patience) as answer:
-        while len(content) <= size:
-            if time.monotonic() > deadline:
-                return None
-            chunk = answer.read1(_CHUNK)
-            if not chunk:
-                break
-            content += chunk
-    return bytes(content)
+    def __call__(self, address: str, output_file: str, _: Any) -> None:
+        """Write what the address has to a file, or raise what went wrong."""
+        from pooch import HTTPDownloader
+
+        responses: list[Any] = []
+        fetch = HTTPDownloader(
+            progressbar=self,
+            chunk_size=_CHUNK,
+            timeout=max(self.patience, 0.01),
+            hooks={"response": lambda response, **_: responses.append(response)},
+        )
+        outcome: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                fetch(address, self.received, None)
+            except Exception as error:  # raised again by the thread that waits
+                outcome.put(error)
+            else:
+                outcome.put(None)
+            finally:
+                for response in responses:  # pooch leaves them open where something is raised
+                    response.close()
+
+        # A thread that hangs must not keep the process from its end.
+        threading.Thread(target=run, name=f"download {self.file.name}", daemon=True).start()
+        try:
+            error = outcome.get(timeout=max(0.0, self.deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError("no answer in time") from None
+        finally:
+            self.display.remove_task(self.task)
+        if error is not None:
+            raise error
+        Path(output_file).write_bytes(self.received.getvalue())
+
+    def update(self, _: int) -> None:
+        """Show how much has arrived; raise where that is too much, or too late."""
+        size = self.received.tell()
+        if size > self.file.size:
+            raise ValueError(f"more than {self.file.size} bytes")
+        if time.monotonic() > self.deadline:
+            raise TimeoutError("too slow")
+        self.display.update(self.task, completed=size)
+
+    def reset(self) -> None:
+        """Do nothing; pooch calls it at the end."""
+
+    def close(self) -> None:
+        """Do nothing; pooch calls it at the end."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,8 @@ __all__ = [
     "EarlyStopping",
     "GrowingBatch",
     "LearningRate",
+    "Log",
+    "Logger",
     "ReduceOnPlateau",
     "as_callback",
     "check_folder",
@@ -113,14 +115,85 @@ class _Call(Callback):
             training.stopping = True
 
 
+class Logger(Protocol):
+    """Describe what takes the numbers of a run: any class with these two methods."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Record numbers by name at a step; steps do not decrease."""
+
+    def close(self) -> None:
+        """Finish what was recorded; a later `log` starts again."""
+
+
+class Log(Callback):
+    """Give the numbers of every epoch to a logger.
+
+    ``fit(callbacks=[logger])`` does the same.
+
+    Parameters
+    ----------
+    logger : Logger
+        One of `mg.loggers`, or an object with the methods ``log(step, values)`` and ``close()``.
+        The step is the epoch, counted from 1; the values are the numbers of the history.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> class Print:
+    ...     def log(self, step, values):
+    ...         print(step, values["loss"])
+    ...     def close(self):
+    ...         print("closed")
+    >>> net = mg.NeuralNetwork([mg.nn.Input((1,)), mg.nn.Dense(1, kernel_init="zeros")],
+    ...                        loss="mse")
+    >>> log = mg.callbacks.Log(Print())
+    >>> history = net.fit([[0.0], [0.0]], [1.0, 1.0], epochs=1, callbacks=[log])
+    1 1.0
+    closed
+    """
+
+    resumes = False
+    first_rank_only = True
+
+    def __init__(self, logger: Logger) -> None:
+        if not _is_logger(logger):
+            raise ConfigError(
+                message(
+                    f"Log: {logger!r} is not a logger",
+                    need="one of mg.loggers, or an object with log(step, values) and close()",
+                )
+            )
+        self.logger = logger
+
+    def epoch_end(self, training: Run) -> None:
+        """Log the epoch's numbers."""
+        record = training.record.items()
+        numbers = {name: value for name, value in record if isinstance(value, (int, float))}
+        self.logger.log(training.epoch, numbers)
+
+    def end(self, training: Run) -> None:
+        """Close the logger."""
+        self.logger.close()
+
+
+def _is_logger(given: object) -> bool:
+    methods = (getattr(given, name, None) for name in ("log", "close"))
+    return not isinstance(given, type) and all(callable(method) for method in methods)
+
+
 def as_callback(given: Any) -> Callback:
-    """Return a callback, made of a function of epoch and record where it is one."""
+    """Return a callback, made of a logger or of a function of epoch and record."""
     if isinstance(given, Callback):
         return given
+    if _is_logger(given):
+        return Log(given)
     if callable(given) and not isinstance(given, type):
         return _Call(given)
     raise ConfigError(
-        message(f"{given!r} is given as a callback", need="one of mg.callbacks, or a function")
+        message(
+            f"{given!r} is given as a callback",
+            need="one of mg.callbacks or mg.loggers, or a function",
+        )
     )
 
 

@@ -1,7 +1,8 @@
-"""Files of weights: safetensors, written whole or not at all, with a header in JSON.
+"""Write and read files of weights in the safetensors format, whole or not at all.
 
-The header's metadata has the key "magmagraph": what the file is, a checksum of the tensors, and one
-of what is said there.
+The library safetensors writes the bytes and checks them when they are read. The metadata of the
+header has the key "magmagraph": the kind of the file, a checksum of the tensors, and a checksum of
+that text.
 """
 
 from __future__ import annotations
@@ -15,18 +16,34 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import canonical
-from ..errors import DataError, MissingFileError, message
-from ..files.reading import Damaged, parse_json, read_file, reading
+from ..errors import DataError, DTypeError, MissingFileError, message
+from ..files.reading import LARGEST_JSON, Damaged, check_length, parse_json, read_file, reading
 from ..files.writing import write_file
 from ..ir.types import FilePath
 from . import schema
-from .tensors import packed, unpacked
 
 __all__ = ["content_of", "read", "read_weights", "write"]
 
 _KEY = "magmagraph"
 _SEAL = "said"
 _VERSION = 1
+_LENGTH = 8  # bytes of the header's length
+_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F64": "float64",
+    "C64": "complex64",
+}
 
 
 def _checksum(tensors: Mapping[str, np.ndarray]) -> int:
@@ -50,18 +67,54 @@ def write(path: FilePath, tensors: Mapping[str, np.ndarray], about: Mapping[str,
 
     Raises
     ------
+    DTypeError
+        If the format has no such dtype.
     PathError
         If there is no such folder, or the path is that of a folder.
     StorageError
         If the disk is full or refuses; what was there is as it was.
     """
-    held = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    # Other readers of NumPy's arrays know these of other frameworks only.
-    narrow = [name for name, array in held.items() if array.dtype.name == "bfloat16"]
-    held.update((name, held[name].view(np.uint16)) for name in narrow)
-    header = {**about, "bfloat16": narrow, "version": _VERSION, "checksum": _checksum(held)}
-    content = packed(held, {_KEY: json.dumps({**header, _SEAL: _seal(header)})})
-    write_file(path, content)
+    from safetensors.numpy import save  # not with `import magmagraph`
+
+    held = {}
+    for name, array in tensors.items():
+        held[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+        if array.dtype.name not in _DTYPES.values():
+            raise DTypeError(
+                message(
+                    f"{name!r} is {array.dtype.name}, which files of weights do not hold",
+                    need=f"one of {', '.join(_DTYPES.values())}",
+                )
+            )
+    header = {**about, "version": _VERSION, "checksum": _checksum(held)}
+    # Not the library's save_file: that replaces the path by its own rename, and does not flush it.
+    write_file(path, save(held, {_KEY: json.dumps({**header, _SEAL: _seal(header)})}))
+
+
+def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of a file, writable, and the metadata of its header.
+
+    Raises
+    ------
+    Damaged, SafetensorError
+        If the bytes are no file of this format, or not whole.
+    """
+    from safetensors import deserialize
+
+    end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    if end <= len(content):
+        check_length("the header", end - _LENGTH, LARGEST_JSON)
+    parts = deserialize(content)  # type: ignore[no-untyped-call]
+    # The library does not return the metadata of bytes.
+    header = parse_json(content[_LENGTH:end], "the header")
+    tensors = {}
+    for name, part in parts:
+        if part["dtype"] not in _DTYPES:
+            raise Damaged(f"{name!r} has the dtype {part['dtype']}")
+        dtype = canonical(_DTYPES[part["dtype"]]).newbyteorder("<")
+        array = np.frombuffer(part["data"], dtype).reshape(part["shape"])
+        tensors[name] = array.astype(dtype.newbyteorder("="), copy=False)
+    return tensors, header.get("__metadata__", {})
 
 
 def content_of(path: FilePath) -> bytes | None:
@@ -97,7 +150,7 @@ def read(
     if content is None:
         raise MissingFileError(message(f"there is no file {shown}", need=need))
     with reading(shown, "is truncated, damaged, or no file of weights", need=need):
-        tensors, header = unpacked(content)
+        tensors, header = _unpacked(content)
     if _KEY not in header:
         raise DataError(
             message(f"{shown} holds tensors, and not what magmagraph says of them", need=need)
@@ -115,7 +168,7 @@ def read(
         schema.about(about, _KEY)
         if _checksum(tensors) != about["checksum"]:
             raise Damaged("its checksum does not fit")
-        for name in about["bfloat16"]:
+        for name in about.pop("bfloat16", ()):  # older files hold these as 16 bits of integers
             if name not in tensors or tensors[name].dtype != np.uint16:
                 raise Damaged(f"{name!r} is no tensor of 16 bits")
             tensors[name] = tensors[name].view(canonical("bfloat16"))

@@ -91,11 +91,11 @@ _ARCHITECTURE = table(
 )
 _COMMON: dict[str, Schema] = {
     "kind": text(200),
-    "bfloat16": items(text()),
     "version": whole(),
     "checksum": whole(),
 }
-MODEL = table({**_COMMON, "architecture": either(none, _ARCHITECTURE)})
+_OLDER: dict[str, Schema] = {"bfloat16": items(text())}
+MODEL = table({**_COMMON, "architecture": either(none, _ARCHITECTURE)}, _OLDER)
 CHECKPOINT = table(
     {
         **_COMMON,
@@ -118,7 +118,7 @@ CHECKPOINT = table(
             table({"kind": text(), "resumes": flag, "state": mapping(anything)}), 10_000
         ),
     },
-    {"optimizer": text(200), "first_epoch": whole(), "initial_epoch": whole()},
+    {"optimizer": text(200), "first_epoch": whole(), "initial_epoch": whole(), **_OLDER},
 )
 _KINDS: dict[str, Schema] = {"model": MODEL, "checkpoint": CHECKPOINT}
 _OF_ANY_KIND = table({**_COMMON, "kind": one_of(*_KINDS)}, others=anything)

@@ -19,7 +19,7 @@ import pytest
 PROGRAM = Path(__file__).parents[1] / "helpers" / "mutants.py"
 GROUPS = {
     "programs": ["archive", "model", "network", "checkpoint"],
-    "records": ["journal", "workflow", "events", "csv"],
+    "records": ["journal", "workflow", "log", "csv"],
     "arrays": ["npy", "npy-mapped", "npz", "npz-mapped", "npz-packed", "idx", "idx-gzip", "cifar",
                "cifar-pickle"],
     "h5py": ["hdf5"],

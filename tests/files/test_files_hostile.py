@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 import magmagraph as mg
 from magmagraph.errors import ConfigError, DataError, PlanError, StorageError
 from magmagraph.files.reading import Damaged, gunzipped, parse_json
 from magmagraph.model import files
-from magmagraph.model.tensors import packed
 from magmagraph.text.writing import dump
 
 GIB = 1 << 30
@@ -414,7 +414,7 @@ def model_file(tmp_path: Path, change) -> Path:
     change(about)
     about = {key: value for key, value in about.items() if key != "said"}
     header = {"magmagraph": json.dumps({**about, "said": files._seal(about)})}
-    path.write_bytes(packed(tensors, header))
+    path.write_bytes(save(tensors, header))
     return path
 
 
@@ -446,7 +446,7 @@ MODELS = {
     ),
     "steps=0": rate({"schedule": "Cosine", "values": {"rate": 1.0, "steps": 0}}),
     "magmagraph.checksum is 'x'": lambda about: about.update(checksum="x"),
-    "magmagraph lacks 'bfloat16'": lambda about: about.pop("bfloat16"),
+    "magmagraph lacks 'version'": lambda about: about.pop("version"),
     "'d/bias' is no tensor of 16 bits": lambda about: about.update(bfloat16=["d/bias"]),
     "there is no loss 'no such'": lambda about: about["architecture"].update(loss="no such"),
 }
@@ -472,7 +472,7 @@ def _model_of_graph(path: Path, change) -> Path:
     change(about["architecture"])
     about = {key: value for key, value in about.items() if key != "said"}
     header = {"magmagraph": json.dumps({**about, "said": files._seal(about)})}
-    path.write_bytes(packed(tensors, header))
+    path.write_bytes(save(tensors, header))
     return path
 
 

@@ -192,12 +192,16 @@ def archive_format(folder: Path) -> Format:
     return Format("archive", whole, mg.load, inside, (PlanError,))
 
 
+LOG = b"epoch,loss,val_loss\n1,0.5,\n2,0.25,0.75\n3,0.125,0.5\n"
+
+
 def weights_changed(whole: bytes) -> Callable[[Rng], bytes]:
     """Return what changes a file of weights, with checksums that fit."""
-    from magmagraph.model import files
-    from magmagraph.model.tensors import packed, unpacked
+    from safetensors.numpy import save
 
-    tensors, texts = unpacked(whole)
+    from magmagraph.model import files
+
+    tensors, texts = files._unpacked(whole)
     about = json.loads(texts["magmagraph"])
 
     def inside(rng: Rng) -> bytes:
@@ -211,8 +215,9 @@ def weights_changed(whole: bytes) -> Callable[[Rng], bytes]:
         if kind == 1:
             name = pick(rng, list(held))
             value = held.pop(name)
-            other = [None, value[..., None], value.astype("f8"), value.reshape(-1)[:0], -value]
-            changed = pick(rng, other) if value.dtype != bool else None
+            negative = np.asarray(-value) if value.dtype != bool else None
+            other = [None, value[..., None], value.astype("f8"), value.reshape(-1)[:0], negative]
+            changed = pick(rng, other) if negative is not None else None
             if changed is not None:
                 held[pick(rng, [name, name, "extra", "weight/x"])] = changed
         else:
@@ -220,7 +225,7 @@ def weights_changed(whole: bytes) -> Callable[[Rng], bytes]:
         if isinstance(said, dict) and said.get("checksum") == about["checksum"]:
             said["checksum"] = files._checksum(held)
         text = dumped({**said, "said": files._seal(said)} if isinstance(said, dict) else said)
-        return packed(held, {"magmagraph": text.decode()})
+        return save(held, {"magmagraph": text.decode()})
 
     return inside
 
@@ -379,22 +384,6 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
                 archive.writestr(entry, content, int(rng.choice([0, 8, 8])))
         return file.getvalue()
 
-    def events() -> Format:
-        from magmagraph.model.events import EventFile, _masked, read_scalars
-
-        file = EventFile(folder / "events")
-        file.scalar("loss", 0.5, 3)
-        file.close()
-        whole = file.path.read_bytes()
-        size = int.from_bytes(whole[:8], "little")
-
-        def inside(rng: Rng) -> bytes:
-            event = bytes_changed(whole[16 + size + 12 : -4], rng)
-            length = len(event).to_bytes(8, "little")
-            return length + _masked(length) + event + _masked(event)
-
-        return Format("events", whole, read_scalars, inside)
-
     def hdf5() -> Format:
         import h5py
 
@@ -450,7 +439,9 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
         "workflow": lambda: Format(
             "workflow", WORKFLOW, mg.workflow.read, errors=(ConfigError,)
         ),
-        "events": events,
+        "log": lambda: Format(
+            "log", LOG, lambda path: mg.loggers.CSV(path, step="epoch").log(4, {"loss": 0.5})
+        ),
         "hdf5": hdf5,
         "png": images("png"), "jpeg": images("jpeg"), "gif": images("gif"), "tiff": images("tiff"),
         "webp": images("webp"), "bmp": images("bmp"),

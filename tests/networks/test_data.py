@@ -6,6 +6,7 @@ import copy
 import gzip
 import pickle
 import struct
+import sys
 import weakref
 from pathlib import Path
 
@@ -185,6 +186,47 @@ def test_csv_refuses_by_file_line_and_column(tmp_path, text, complaint):
     with pytest.raises(DataError) as raised:
         data.read_csv(path)
     assert str(raised.value) == complaint.format(path)
+
+
+def test_csv_that_pyarrow_reads_is_the_same(tmp_path, monkeypatch, rng):
+    pytest.importorskip("pyarrow")
+    calls = []
+    from pyarrow import csv as arrow
+
+    original = arrow.read_csv
+    monkeypatch.setattr(arrow, "read_csv", lambda *a: calls.append(1) or original(*a))
+    numbers = rng.normal(size=(7, 3)) * 10.0 ** rng.integers(-30, 30, (7, 3))
+    rows = "\n".join(",".join(map(repr, row)) for row in numbers.tolist())
+    texts = [
+        rows, f"a,b,c\n{rows}\n", "\ufeff\n\n a ,b,c\r\n1,?,\r\n\r\nNA,inf,-nan\r\n",
+        "1,+2\n 3 , 4e2 \n", "1\n\n2\n", "1_0,2\n3,4\n", "1,2\r3,4\r", "1,2\n3\n", "1\n2,3\n",
+        "a,b\n", "a\n1,2\n", "1,2\n3,x\n", "1,2\n3,\0\n", "1e999,0x10\n1,2\n", " \n1\n", ",\n,\n",
+        "1,True\n2,False\n", "2020-01-01,1\n2021-01-01,2\n", "1,2\n   ,4\n", "1\u0661,2\n3,4\n",
+    ]  # fmt: skip
+    texts += [rows[:end] + rng.choice([",", "\n", "x", " ", "\r"]) + rows[end + 1 :]
+              for end in rng.integers(len(rows), size=40)]  # fmt: skip
+
+    def read(path, **options):
+        try:
+            table = data.read_csv(path, dtype=np.float64, **options)
+        except DataError as error:
+            return str(error)
+        return table.columns, table.values.shape, table.values.tobytes()
+
+    for number, text in enumerate(texts):
+        path = write(tmp_path / f"{number}.csv", text)
+        for options in ({}, {"header": True}, {"header": False}, {"missing": ("?",)}):
+            found = read(path, **options)
+            with monkeypatch.context() as without:
+                without.setitem(sys.modules, "pyarrow", None)
+                assert found == read(path, **options), (text, options)
+    assert len(calls) > 100
+
+
+def test_csv_keeps_a_gap_that_is_alone_in_its_line(tmp_path):
+    path = tmp_path / "a.csv"
+    data.write_csv(path, [1.0, np.nan, 2.0])
+    np.testing.assert_array_equal(data.read_csv(path).values[:, 0], np.float32([1, np.nan, 2]))
 
 
 def test_csv_refuses_what_is_not_text(tmp_path):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
 import pickle
-import struct
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ import pytest
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
 from magmagraph.model import files
-from magmagraph.model.events import read_scalars
 from magmagraph.model.losses import loss_function
 
 nn = mg.nn
@@ -240,26 +237,6 @@ def test_a_summary_knows_shapes_parameters_arithmetic_and_memory():
     assert table.memory.total > 32 * 64 * 4
     text = str(table)
     assert "conv2d" in text and "(batch, 4, 6, 6)" in text and "training step of 32" in text
-
-
-def test_callbacks_write_what_happened(tmp_path):
-    x, y = two_classes()
-    log, events = tmp_path / "log.csv", tmp_path / "events"
-    history = small().fit(
-        x, y, epochs=3, validation_split=0.25,
-        callbacks=[mg.callbacks.CSVLog(log), mg.callbacks.EventLog(events)],
-    )  # fmt: skip
-    with open(log, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["val_loss"]) for row in rows] == history["val_loss"]
-    scalars = read_scalars(next(events.iterdir()))
-    losses = [np.float32(value) for tag, _, value in scalars if tag == "loss"]
-    assert losses == [np.float32(value) for value in history["loss"]]
-    assert [step for tag, step, _ in scalars if tag == "loss"] == [1, 2, 3]
-    content = next(events.iterdir()).read_bytes()
-    (tmp_path / "broken").write_bytes(content[:20] + b"\0" + content[21:])
-    with pytest.raises((ValueError, struct.error)):
-        read_scalars(tmp_path / "broken")
 
 
 def test_early_stopping_keeps_the_best_weights():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -112,18 +111,6 @@ def test_a_file_of_another_architecture_or_damaged_changes_nothing(tmp_path):
         with pytest.raises(mg.DataError, match="there is no file") as raised:
             read(tmp_path / "none")
         assert isinstance(raised.value, FileNotFoundError)  # as of mg.load
-
-
-def test_files_need_no_library(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    net = small(nn.Dense(2))
-    path, kept = tmp_path / "net.safetensors", tmp_path / "c.safetensors"
-    run = {"epochs": 1, "callbacks": [mg.callbacks.Checkpoint(kept)]}
-    net.fit(X, Y, **run)
-    net.save(path)
-    assert np.array_equal(mg.NeuralNetwork.load(path).predict(X), net.predict(X))
-    net.fit(X, Y, **run, resume=kept)
 
 
 def test_a_file_cannot_hold_each_dtype(tmp_path):

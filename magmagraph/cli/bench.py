@@ -40,9 +40,8 @@ def run(chosen: argparse.Namespace) -> None:
         rows = [("name", "what it measures"), *((n, text) for n, (_, text) in known.items())]
         tables.show(rows, (0, 1), str(folder))
     elif chosen.name not in known:
-        raise CommandError(
-            f"{folder} has no benchmark {chosen.name!r}; there are " + ", ".join(known)
-        )
+        raise CommandError(f"{folder} has no benchmark {chosen.name!r}; there are "
+                           + ", ".join(known))
     else:
         _run(known[chosen.name][0], chosen.arguments)
 

@@ -29,7 +29,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs", type=positive, help="passes over the images (5; 10 over small digits)"
     )
-    parser.add_argument("--batch", type=positive, help="images in a step (100; 10 of small digits)")
+    parser.add_argument(
+        "--batch", type=positive, help="images in a step (100; 10 of small digits)"
+    )
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate (0.05)")
     parser.add_argument("--offline", action="store_true", help="download nothing")
     parser.add_argument("--seed", type=seed, default=0, help="of the weights and the order (0)")

@@ -18,7 +18,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     target.declare(parser, "the function")
     target.declare_feeds(parser)
     parser.add_argument("--runs", type=positive, default=5, help="the shortest of so many (5)")
-    parser.add_argument("--check", action="store_true", help="compare each pass with float64, too")
+    parser.add_argument(
+        "--check", action="store_true", help="compare each pass with float64, too"
+    )
     parser.add_argument(
         "--ablate", action="store_true", help="measure without each optional pass, too"
     )

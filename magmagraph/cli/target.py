@@ -121,8 +121,7 @@ def _run(path: Path) -> Mapping[str, Any]:
 def _told(error: BaseException, file: str) -> str:
     """Return an error as one line, with the last line of a file that led to it."""
     lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).name == Path(file).name
     ]
     text = str(error)
@@ -165,11 +164,8 @@ def output(text: str, forms: Sequence[str]) -> Path:
     """Return the path of an output, or raise before anything takes time."""
     path = Path(text)
     if path.suffix.lower() not in forms:
-        raise CommandError(
-            f"{text}: the suffix says no form; there are {', '.join(forms)}"
-            if len(forms) > 1
-            else f"{text}: what is written is {forms[0]}"
-        )
+        raise CommandError(f"{text}: the suffix says no form; there are {', '.join(forms)}"
+                           if len(forms) > 1 else f"{text}: what is written is {forms[0]}")
     if path.is_dir():
         raise CommandError(f"{text} is a folder")
     if not path.resolve().parent.is_dir():

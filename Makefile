@@ -1,7 +1,8 @@
 # make demo   train a network on digits and show what the compiler does      (under 3 minutes)
 # make test   everything that guards a commit: ruff, mypy, the tests         (14 minutes)
+# make site   build the documentation in build/site                        (under 3 minutes)
 #
-# Both need Python >= 3.11, make and a package index, and make their own environment in .venv.
+# All need Python >= 3.11, make and a package index, and make their own environment in .venv.
 # Say PYTHON=python3.13 for another interpreter, ARGS="..." for arguments of the tool that is run.
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ PIP    := $(RUN) -m pip --disable-pip-version-check
 # four times as slow to start, and each worker compile all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-gpu replay bench docs lint clean distclean
+.PHONY: demo test test-all test-gpu replay bench docs site lint clean distclean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -55,6 +56,12 @@ bench: $(VENV)/.core
 docs: $(VENV)/.dev
 	$(RUN) docs/pictures.py
 	$(RUN) docs/build.py
+
+# The pages of docs/, a page for each public name, and the tutorials, executed: build/site/index.html.
+# It ends with an error if a link, an anchor or a page of a name is missing.
+site: $(VENV)/.core
+	@$(RUN) -c "import sphinx, myst_nb, numpydoc, furo" 2>/dev/null || $(PIP) install -e ".[docs]"
+	$(RUN) docs/site/build.py $(ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -85,6 +85,13 @@ class Schedule:
 def at(rate: Rate, step: int) -> float:
     """Return the value of a schedule, or of any function of the step, at a step.
 
+    Parameters
+    ----------
+    rate
+        A schedule, a number, or a function from the node of the step to a node.
+    step
+        The number of the step, from 0.
+
     Examples
     --------
     >>> import magmagraph as mg

@@ -32,6 +32,15 @@ _COMMANDS = {
     "bench": bench,
 }
 
+_EXAMPLE = """\
+example:
+  magmagraph info                               what is installed and missing
+  magmagraph demo --offline                     train a network
+  magmagraph show program.py:step -o step.html  draw the function `step`
+
+magmagraph COMMAND --help describes a command.
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
@@ -54,6 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if number_of_rank():
             return 0  # a status here could end the first one before it has spoken
         return stop.code if isinstance(stop.code, int) else 2
+    if chosen.command is None:
+        with _first_alone():
+            parser.print_help()
+        return 0
     try:
         status: int | None = _COMMANDS[chosen.command].run(chosen)
         sys.stdout.flush()
@@ -108,9 +121,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="magmagraph",
         description="Symbolic tensor graphs, compiled by visible passes.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"magmagraph {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, module in _COMMANDS.items():
         text = inspect.cleandoc(module.__doc__ or "")
         command = commands.add_parser(

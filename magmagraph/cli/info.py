@@ -11,6 +11,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ LIBRARIES = (
     ("cupy-cuda12x", "NVIDIA GPUs, older drivers", "magmagraph[cuda12]"),
     ("nvmath-python", "products on NVIDIA GPUs", "magmagraph[cuda13]"),
     (
-        "nvidia-cudnn-frontend", "convolutions and attention on NVIDIA GPUs; slower without",
+        "nvidia-cudnn-frontend",
+        "convolutions and attention on NVIDIA GPUs; slower without",
         "magmagraph[cuda13]",
     ),
     ("mpi4py", "many processes", "magmagraph[mpi]"),
@@ -83,24 +85,46 @@ def run(chosen: argparse.Namespace) -> None:
         print(json.dumps([dataclasses.asdict(fact) for fact in facts()], indent=2))
         return
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False)
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+
+    def show(line: str, style: str = "") -> None:
+        console.print(Text(line, style), soft_wrap=True)
+
+    known = list(facts())
+    column = max(len(fact.name) for fact in known) + 4
     group = ""
-    for fact in facts():
+    for fact in known:
         if fact.group != group:
             if group:
-                table.add_row("", "")
-            table.add_row(Text(fact.group, "bold"), "")
+                show("")
+            show(fact.group, "bold")
             group = fact.group
-        table.add_row(Text("  " + fact.name), Text(fact.value))
+        for line in wrapped(f"  {fact.name}", fact.value, column, console.width):
+            show(line)
         if fact.advice:
-            table.add_row("", Text(fact.advice, "yellow"))
-    console.print(table)
+            for line in wrapped("", fact.advice, column, console.width):
+                show(line, "yellow")
+
+
+def wrapped(name: str, text: str, column: int, width: int) -> list[str]:
+    """Return a name and a text next to it, in lines of a width.
+
+    Words are never broken, so that paths and commands can be copied: one that does not fit next to
+    the name has a line of its own, which only a word longer than the screen exceeds.
+    """
+    room = max(width - column, 20)
+    texts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    lines, head = [], name
+    for part in texts or [""]:
+        if len(part) > room:
+            lines += [head] if head.strip() else []
+            lines.append(f"    {part}")
+        else:
+            lines.append((head.ljust(column) + part).rstrip())
+        head = ""
+    return lines
 
 
 def facts() -> Iterator[Fact]:
@@ -180,7 +204,8 @@ def _installed(compiler: Compiler) -> Fact:
     if not found.is_for_this_machine():
         value += "; they were built for another processor or C library"
     elif (found.compiler["version"], *found.compiler["command"]) != (
-        compiler.version, *compiler.command,
+        compiler.version,
+        *compiler.command,
     ):
         value += f"; they were built by {shlex.join(found.compiler['command'])}, "
         value += str(found.compiler["version"])

@@ -80,6 +80,16 @@ def finfo(dtype: DType) -> Any:
 
     Those of a complex dtype are the limits of its parts.
 
+    Parameters
+    ----------
+    dtype
+        A float or complex dtype, or its name.
+
+    Raises
+    ------
+    DTypeError
+        If it is another kind of dtype.
+
     Examples
     --------
     >>> from magmagraph.dtypes import canonical
@@ -95,6 +105,16 @@ def finfo(dtype: DType) -> Any:
 @cache
 def iinfo(dtype: DType) -> np.iinfo[Any]:
     """Return the limits of an integer dtype: ``min, max, bits``.
+
+    Parameters
+    ----------
+    dtype
+        An integer dtype, or its name.
+
+    Raises
+    ------
+    DTypeError
+        If it is another kind of dtype.
 
     Examples
     --------

@@ -23,6 +23,25 @@ def shifted(x: Node, axes: int | Sequence[int]) -> Node:
     """Return `x` less its largest element along axes, so that exponentials cannot overflow.
 
     What is computed of it does not depend on the shift, so no gradient flows through it.
+
+    Parameters
+    ----------
+    x : Node
+        Scores, of any float dtype.
+    axes
+        The axes along which the largest element is taken.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`; the largest element along the axes is 0.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> from magmagraph.losses import shifted
+    >>> shifted(mg.constant([1000.0, 1002.0]), 0).eval()
+    array([-2.,  0.], dtype=float32)
     """
     return subtract(x, stop_gradient(max(x, axes, keepdims=True)))
 

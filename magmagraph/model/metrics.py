@@ -391,6 +391,11 @@ _NAMED: dict[str, type[Metric]] = {
 def metric(given: Any) -> Metric:
     """Return a metric: one itself, by name ("top_5" for `TopK(5)`), or the mean of a function.
 
+    Parameters
+    ----------
+    given : Metric, str or callable
+        A metric, its name, or a function of predictions and targets.
+
     Raises
     ------
     ConfigError

@@ -35,12 +35,40 @@ Function = Callable[[Node], Node]
 
 
 def linear(x: Node) -> Node:
-    """Return the value itself."""
+    """Return the value itself: the activation of a layer without one.
+
+    Parameters
+    ----------
+    x : Node
+        Of any shape and dtype.
+
+    Returns
+    -------
+    Node
+        The same node.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=("n",))
+    >>> mg.nn.linear(x) is x
+    True
+    """
     return x
 
 
 def rbf(x: Node) -> Node:
     """Return ``exp(-x**2)``, the Gaussian radial basis function of a distance.
+
+    Parameters
+    ----------
+    x
+        Node or array of distances; ints become floats.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
 
     Examples
     --------

@@ -400,6 +400,25 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     Python floats, also in lists, become `mg.config.float_dtype`, complex numbers the complex dtype
     of that (complex64), ints int32 (int64 where they do not fit); arrays keep their dtype.
 
+    Parameters
+    ----------
+    value
+        A number, an array, or nested lists of numbers. A node is returned as it is.
+    dtype
+        The dtype of the constant; by default the one described above.
+    name
+        The name that printed graphs show.
+
+    Returns
+    -------
+    Node
+        Of the shape of `value`.
+
+    Raises
+    ------
+    DTypeError
+        If the value does not fit the dtype.
+
     Examples
     --------
     >>> import magmagraph as mg
@@ -424,6 +443,16 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
 
 def extent(dim: Extent | str) -> Node:
     """Return the size of a dimension as an int64 scalar node.
+
+    Parameters
+    ----------
+    dim : str, Dim or int
+        The name of a dimension, or an expression of dimensions.
+
+    Returns
+    -------
+    Node
+        A scalar.
 
     Examples
     --------

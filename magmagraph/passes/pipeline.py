@@ -350,6 +350,16 @@ def run(
         graph that it received.
     ConfigError, ShardingError
         A setting cannot be used, or the program cannot be distributed.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> from magmagraph.ir.graph import Trace, freeze
+    >>> x = mg.var("x", shape=("n",))
+    >>> graph, report = mg.passes.run(
+    ...     freeze([x], [mg.log(mg.exp(x))]), Trace(), passes=mg.passes.default()[:2])
+    >>> [(record.name, record.before, record.after) for record in report]
+    [('distribute', 3, 3), ('simplify', 3, 1)]
     """
     options = Options.make() if options is None else options
     report = Report()

@@ -28,12 +28,42 @@ def test_help_succeeds(arguments, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["dance"], ["demo", "--layers", "0"], ["demo", "--epochs", "x"], ["info", "more"],
-     ["demo", "--seed", "-1"], ["profile", "a.py:f", "--seed", "-1"]],
+    [
+        ["dance"],
+        ["demo", "--layers", "0"],
+        ["demo", "--epochs", "x"],
+        ["info", "more"],
+        ["demo", "--seed", "-1"],
+        ["profile", "a.py:f", "--seed", "-1"],
+    ],
 )
 def test_misuse_ends_with_2_and_says_how_it_is_used(arguments, capsys):
     assert cli.main(arguments) == 2
     assert "usage: magmagraph" in capsys.readouterr().err
+
+
+def test_no_command_prints_help_with_an_example(capsys):
+    assert cli.main([]) == 0
+    text = capsys.readouterr().out
+    assert "usage: magmagraph" in text
+    assert "magmagraph show program.py:step" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_info_fits_80_columns_and_breaks_no_path(monkeypatch, capsys):
+    path = "/a/folder/" + "with-a-long-name/" * 5 + "lib.so"
+    long = info.Fact(
+        "CPU", "libraries", f"15 of 15, in {path} (built when installed)", "pip install x"
+    )
+    monkeypatch.setattr(
+        info, "facts", lambda: iter([long, info.Fact("GPU", "words", "word " * 40)])
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"    {path}" in lines
+    assert [line for line in lines if len(line) > 80] == [f"    {path}"]
+    assert lines[1].split() == ["libraries", "15", "of", "15,", "in"]
 
 
 def test_version_is_that_of_the_package(capsys):
@@ -153,7 +183,8 @@ def test_info_asks_the_mpi_library_in_a_process_of_its_own(monkeypatch, says, va
         ("MAGMAGRAPH_THREADS", "many", "a whole number, 1 or more; try: MAGMAGRAPH_THREADS=4"),
         ("MAGMAGRAPH_BLAS_POOL", "mine", "shared or own"),
         (
-            "MAGMAGRAPH_OPTIMIZATION", "-O4",
+            "MAGMAGRAPH_OPTIMIZATION",
+            "-O4",
             "-O2, -O0, -O1, -O3, -Og, -Os, 2, 0, 1, 3, g or s",
         ),
         ("MAGMAGRAPH_BLAS_PANELS", "2", "one of 1, true, yes, on, 0, false, no, off"),

@@ -98,6 +98,57 @@ def _is_there(name: str) -> bool:
     return True
 
 
+# Where a path in a page may begin, besides the page's own folder.
+ROOTS = [ROOT, ROOT / "magmagraph", DOCS, ROOT / "tests", ROOT / "examples"]
+# A file of the package: a path with a folder, or the name of a source file.
+PATH = re.compile(r"(?:[\w*.-]+/)+[\w*.-]*|[\w*]+\.(?:py|cu?|h)")
+# Of readers and data sets, and the folder of libraries that an installation builds.
+READERS_FILES = {
+    "my.py", "train.py", "net.py", "node.py", "program.py", "mnist/*.gz", "magmagraph.libs",
+}  # fmt: skip
+
+
+def paths_that_are_not_there(page: Path) -> list[str]:
+    """Return the paths and modules in backticks that lead to no file of the repository."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    wrong = []
+    for code in re.findall(r"`([^`\n]+)`", text):
+        if code in READERS_FILES:
+            continue
+        if re.fullmatch(r"magmagraph(?:\.\w+)+", code):
+            parts = code.split(".")
+            places = [ROOT.joinpath(*parts[:i]) for i in (len(parts), len(parts) - 1) if i > 1]
+            there = any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
+            there = there or hasattr(mg, parts[1])
+        elif PATH.fullmatch(code):
+            roots = [page.parent, *ROOTS]
+            there = any(any(root.glob(code.rstrip("/"))) for root in roots)
+            there = there or ("/" not in code and any((ROOT / "magmagraph").rglob(code)))
+            there = there or ("/" in code and any((ROOT / "magmagraph").rglob(code.rstrip("/"))))
+        else:
+            continue
+        if not there:
+            wrong.append(code)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_files_and_modules_that_pages_name_are_there(page: Path) -> None:
+    assert paths_that_are_not_there(page) == []
+
+
+def test_files_that_have_moved_are_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`config.py` `telling.py` `runtime/numpy` `runtime/cpu/` `magmagraph.nn.Dense` "
+        "`magmagraph.no_such.thing` `benchmarks/cpu_*.py` `x/y.z` `a / b` `np.exp`\n",
+        encoding="utf-8",
+    )
+    assert paths_that_are_not_there(page) == [
+        "telling.py", "runtime/numpy", "magmagraph.no_such.thing", "x/y.z",
+    ]  # fmt: skip
+
+
 def test_the_index_leads_to_every_page_and_example() -> None:
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     targets = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", text)}

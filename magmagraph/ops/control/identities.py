@@ -41,6 +41,16 @@ ITEM = Op(
 def stop_gradient(x: Any) -> Node:
     """Return `x`, taken as a constant by gradients.
 
+    Parameters
+    ----------
+    x
+        Node or array.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`, with gradient 0.
+
     Examples
     --------
     >>> import magmagraph as mg

@@ -130,7 +130,7 @@ AUGMENTED = Op(
 def refined_lstsq(
     A: Any, b: Any, *, tolerance: float | None = None, max_iterations: int = 30
 ) -> RefinedSolution:
-    """Minimize |b - A x| in mixed precision: factor in low, refine to high.
+    """Minimize ``|b - A x|`` in mixed precision: factor in low, refine to high.
 
     For a matrix of at least as many rows as columns x is the least squares solution, for one of
     more columns the shortest solution of A x = b. Either is a part of the solution of the augmented

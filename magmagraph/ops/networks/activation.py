@@ -129,7 +129,7 @@ def log1mexp(x: Any) -> Node:
 
     Notes
     -----
-    Mächler, "Accurately computing log(1 - exp(-|a|))", 2012: the two forms change places at
+    Mächler, "Accurately computing ``log(1 - exp(-|a|))``", 2012: the two forms change places at
     log(2).
 
     Examples

@@ -248,7 +248,7 @@ def _record(name: str, function: Callable[..., Node], summary: str, **fields: An
 def _document(function: Callable[..., Node], name: str, summary: str, **parts: str) -> None:
     text = {"notes": "", "kind": "", "order": "", "dtype": "", "options": "", **parts}
     doc = _BODY.format(summary=summary, **text).replace("\n\n\n\n", "\n\n")
-    publish(function, name, f"{__name__.rpartition('.')[0]}.reduction", doc)  # where they stand
+    publish(function, name, f"{__name__.rpartition('.')[0]}.primitives", doc)  # who defines it
 
 
 def typed_fold(

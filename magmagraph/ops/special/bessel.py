@@ -127,7 +127,7 @@ i0, I0 = _bessel(
 )
 i0e, I0E = _bessel(
     "i0e",
-    "exp(-|x|) i0(x), which does not overflow",
+    "`exp(-|x|) i0(x)`, which does not overflow",
     "[0.0, 1.0, 1e4]",
     "[1.    , 0.4658, 0.004 ]",
     lambda f, x: i1e(x) - sign(x) * f,
@@ -149,7 +149,7 @@ i1, I1 = _bessel(
 )
 i1e, I1E = _bessel(
     "i1e",
-    "exp(-|x|) i1(x), which does not overflow",
+    "`exp(-|x|) i1(x)`, which does not overflow",
     "[0.0, 1.0, 1e4]",
     "[0.    , 0.2079, 0.004 ]",
     lambda f, x: i0e(x) - sign(x) * f - _over(f, x, 0.5),
@@ -317,7 +317,7 @@ kv, KV = _of_order(
 )
 ive, IVE = _of_order(
     "ive",
-    "exp(-|x|) times the modified Bessel function of the first kind",
+    "`exp(-|x|)` times the modified Bessel function of the first kind",
     "[0.3085, 0.2153]",
     lambda f, v, x: (ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * f,
 )

@@ -27,7 +27,7 @@ ORDER = (
     "help", "losses", "functional", "plateau", "schedule", "regularize", "text", "passes",
     "runtime",
     "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
-    "workflow", "tune", "callbacks", "metrics", "estimators", "random", "linalg", "special", "fft",
+    "executors", "workflow", "tune", "callbacks", "metrics", "estimators", "random", "linalg", "special", "fft",
     "cli", "__main__",
 )  # fmt: skip
 # Imports that go up all the same: a room, and what of it imports what.
@@ -55,7 +55,8 @@ ONLY_IN = {
     "h5py": {"magmagraph/data/hdf5.py"},
     "PIL": {"magmagraph/data/images.py"},
     "onnx": {"magmagraph/inspect/onnx_export.py"},
-    "mpi4py": {"magmagraph/runtime/comm/mpi.py"},
+    "distributed": {"magmagraph/executors.py"},
+    "mpi4py": {"magmagraph/executors.py", "magmagraph/runtime/comm/mpi.py"},
     "networkx": {"magmagraph/inspect"},
     "optuna": {"magmagraph/tune"},
     "rich": {"magmagraph/cli", "magmagraph/model", "magmagraph/passes/report.py"},

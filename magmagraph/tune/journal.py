@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -90,7 +92,7 @@ class Journal:
 
     def start(self, number: int, attempt: int, codes: list[Code]) -> int:
         """Write that a trial starts; return its identity."""
-        with quiet():
+        with self._writing():
             trial = optuna.trial.create_trial(
                 state=optuna.trial.TrialState.RUNNING,
                 params=self._space.labels_of(codes),
@@ -110,7 +112,7 @@ class Journal:
             "error": found.error,
             "notes": found.notes,
         }
-        with quiet():
+        with self._writing():
             for step, value in found.reports:
                 self._storage.set_trial_intermediate_value(identity, step, value)
             # A text, as the numbers may be NaN, which browsers do not read in JSON.
@@ -120,8 +122,16 @@ class Journal:
 
     def cut(self, identity: int) -> None:
         """Write that an attempt came to no end."""
-        with quiet():
+        with self._writing():
             self._storage.set_trial_state_values(identity, optuna.trial.TrialState.FAIL)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with quiet():
+                yield
+        except (optuna.exceptions.OptunaError, LookupError) as error:
+            raise _other(self.path, f": {error}") from error
 
     def close(self) -> None:
         """Give the file free."""

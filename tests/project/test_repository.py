@@ -27,8 +27,8 @@ ORDER = (
     "help", "losses", "functional", "plateau", "schedule", "regularize", "text", "passes",
     "runtime",
     "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
-    "executors", "workflow", "tune", "callbacks", "metrics", "estimators", "random", "linalg", "special", "fft",
-    "cli", "__main__",
+    "executors", "workflow", "tune", "callbacks", "metrics", "estimators", "random", "linalg",
+    "special", "fft", "cli", "__main__",
 )  # fmt: skip
 # Imports that go up all the same: a room, and what of it imports what.
 UPWARD = {
@@ -55,8 +55,8 @@ ONLY_IN = {
     "h5py": {"magmagraph/data/hdf5.py"},
     "PIL": {"magmagraph/data/images.py"},
     "onnx": {"magmagraph/inspect/onnx_export.py"},
-    "distributed": {"magmagraph/executors.py"},
-    "mpi4py": {"magmagraph/executors.py", "magmagraph/runtime/comm/mpi.py"},
+    "matplotlib": {"magmagraph/tune/page.py"},
+    "mpi4py": {"magmagraph/runtime/comm/mpi.py"},
     "networkx": {"magmagraph/inspect"},
     "optuna": {"magmagraph/tune"},
     "rich": {"magmagraph/cli", "magmagraph/model", "magmagraph/passes/report.py"},

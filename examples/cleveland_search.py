@@ -3,9 +3,10 @@
     MAGMAGRAPH_DATA=... python examples/cleveland_search.py
     python examples/cleveland_search.py --executor process
     mpiexec -n 4 python examples/cleveland_search.py --executor mpi
+    python examples/cleveland_search.py --executor dask
 
-All three find the same point. With ``--journal search.jsonl`` the search can be killed and started
-again; ``magmagraph search search.jsonl -o search.html`` draws it, also while it runs.
+All find the same point. With ``--journal search.log`` the search can be killed and started
+again; ``magmagraph search search.log -o search.html`` draws it, also while it runs.
 
 A fifth of the patients is set aside. The accuracy of a point is that of five folds of the others;
 the best point is then trained on all of them and tried on those that were set aside. Medians,
@@ -91,7 +92,7 @@ def main():
     """Search, then try the best point on the patients that were set aside."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--executor", choices=["serial", "process", "mpi"], default="serial",
+        "--executor", choices=["serial", "process", "mpi", "dask"], default="serial",
         help="where trials run (serial)",
     )
     parser.add_argument("--points", type=int, choices=[4, 36], default=36, help="of the grid (36)")

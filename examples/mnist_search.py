@@ -71,11 +71,11 @@ def main():
     """Search, then try the best network on the images of the test."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--method", choices=["grid", "random", "tpe"], default="grid",
+        "--method", choices=["grid", "random", "tpe", "cmaes", "gp", "nsga2"], default="grid",
         help="how points are chosen (grid)",
     )
     parser.add_argument(
-        "--executor", choices=["serial", "process", "mpi"], default="serial",
+        "--executor", choices=["serial", "process", "mpi", "dask"], default="serial",
         help="where trials run (serial)",
     )
     parser.add_argument("--points", type=int, choices=[4, 48], default=48, help="of the grid")

@@ -1,27 +1,33 @@
-"""The engine of a search: what is tried next, what came of it, and when it is over.
-
-It knows nothing of processes: an executor asks `next` for work, and tells `ended` or `died`.
-"""
+"""The engine of a search: what is tried next, what came of it, and when it is over."""
 
 from __future__ import annotations
 
+import pickle
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, MagmagraphError, message
+from ..executors import has_died
 from ..files.reading import reading
+from ..ir.ranks import current, using
+from ..runtime.comm.solo import Solo
 from .domains import Code
 from .goal import Goal
-from .journal import Journal, numbers_of
 from .points import Points
 from .space import Space
-from .stopping import Known, Never, Rule
+from .stopping import Known
 from .trial import Assignment, Objective, Outcome, Trial, TrialResult, run_trial
 
-__all__ = ["Engine", "Limits", "TrialError", "Work"]
+if TYPE_CHECKING:
+    from .journal import Journal
+
+__all__ = ["Engine", "Limits", "TrialError", "Work", "pickled", "run_trials", "unpickled"]
 
 
 class TrialError(MagmagraphError, RuntimeError):
@@ -66,16 +72,100 @@ class Work:
     maximize: bool
     alone: str
 
-    def run(self, assignment: Assignment, communicator: Any = None) -> Outcome:
-        """Run a trial here."""
-        trial = Trial(
-            assignment,
-            self.space,
-            seed=self.seed,
-            maximize=self.maximize,
-            communicator=communicator,
-        )
-        return run_trial(self.objective, trial, self.alone)
+    def run(self, assignment: Assignment) -> Outcome:
+        """Run a trial here, as the only rank that there is."""
+        trial = Trial(assignment, self.space, seed=self.seed, maximize=self.maximize)
+        if current().size == 1:
+            return run_trial(self.objective, trial, self.alone)
+        with using(Solo()):
+            return run_trial(self.objective, trial, self.alone)
+
+
+def run_trials(engine: Engine, task: Work | bytes, executor: Executor, workers: int) -> None:
+    """Run trials, as many at once as there are workers, until the search is over.
+
+    Parameters
+    ----------
+    engine
+        What is to be run.
+    task
+        How: itself where an executor sends what pickle cannot, or what `pickled` makes of it.
+    executor, workers
+        Who runs it, and how many at once.
+
+    Raises
+    ------
+    ConfigError
+        If the objective cannot be sent to other processes, or the executor broke.
+    """
+    running: dict[Any, int] = {}
+    try:
+        while not engine.over:
+            while len(running) < workers and (assignment := engine.next()) is not None:
+                running[executor.submit(_run, task, assignment)] = assignment.number
+            ended = wait(running, return_when=FIRST_COMPLETED).done if running else ()
+            for future in sorted(ended, key=running.__getitem__):
+                _take(engine, running.pop(future), future)
+    except BrokenExecutor as error:
+        raise ConfigError(
+            message(
+                f"{executor!r} takes no more calls: {error}",
+                need="an executor that replaces a worker that dies",
+                hint='executor="process", or the same call again, with journal=',
+            )
+        ) from error
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _take(engine: Engine, number: int, future: Any) -> None:
+    try:
+        engine.ended(future.result())
+    except CancelledError as error:
+        engine.died(number, f"the executor cancelled it: {error}")
+    except TimeoutError as error:
+        engine.ended(Outcome(number, "failed", {}, [], 0.0, str(error)))
+    except Exception as error:
+        if not has_died(error):
+            raise
+        engine.died(number, str(error))
+
+
+def _run(task: Work | bytes, assignment: Assignment) -> Outcome:
+    """Run a trial in the process of a worker."""
+    return (unpickled(task) if isinstance(task, bytes) else task).run(assignment)
+
+
+@lru_cache(1)
+def unpickled(task: bytes) -> Work:
+    """Return the work in the process of a worker, which reads it once."""
+    try:
+        work: Work = pickle.loads(task)
+    except Exception:
+        raise ConfigError(
+            message(
+                f"the objective cannot be used in another process:\n{traceback.format_exc()}",
+                need="a function at the top level of a file, which the process imports",
+                hint='a file of its own for it, or executor="serial"',
+            )
+        ) from None
+    return work
+
+
+def pickled(work: Work) -> bytes:
+    """Return the work as it is sent to other processes."""
+    try:
+        return pickle.dumps(work)
+    except Exception as error:  # what pickle raises depends on what it meets
+        raise ConfigError(
+            message(
+                f"the objective {work.objective!r} or an option of the space cannot be sent to "
+                f"another process: {error}",
+                need="a function at the top level of a file; it may be functools.partial of one",
+                hint='executor="serial" runs any function',
+            )
+        ) from error
 
 
 class Engine:
@@ -93,63 +183,62 @@ class Engine:
         self,
         space: Space,
         points: Points,
-        rule: Rule,
+        pruner: Any,
         goal: Goal,
         limits: Limits,
         journal: Journal | None = None,
         watch: Callable[[TrialResult], Any] | None = None,
         repeat_failed: bool = False,
     ) -> None:
-        self.space, self.points, self.rule, self.goal = space, points, rule, goal
+        self.space, self.points, self.pruner, self.goal = space, points, pruner, goal
         self.limits, self.journal, self.watch = limits, journal, watch
         self.results: dict[int, TrialResult] = {}
         self.interrupted: list[int] = []
         self._began = time.monotonic()
         self._running: dict[int, Assignment] = {}
+        self._written: dict[int, int] = {}  # trials of the journal that have no end
         self._again: deque[tuple[int, int, list[Code]]] = deque()
         self._untold: set[int] = set()
         self._through = -1  # all trials up to this number have ended
         self._fresh = 0  # the next number
-        self._reached = False
+        self._reached: int | None = None  # the first trial with a goal as good as `until`
         counts = [n for n in (limits.trials, points.total) if n is not None]
         self._total = min(counts) if counts else None
-        self._learning = points.learns or not isinstance(rule, Never)
+        self._learning = points.learns or pruner is not None
         if journal is not None:
             with reading(journal.path, "does not fit this search", passing=ConfigError):
                 self._resume(journal, repeat_failed)
 
     def _resume(self, journal: Journal, repeat_failed: bool) -> None:
-        for number in sorted(journal.starts):
-            start, end = journal.starts[number], journal.ends.get(number)
-            codes, attempts = start["codes"], start["attempt"] + 1
-            failed = end is not None and end["state"] == "failed"
-            if end is None or (failed and repeat_failed):
-                self._again.append((number, attempts, codes))
-                if end is None:
-                    self.interrupted.append(number)
+        for number, event in sorted(journal.trials.items()):
+            end, attempts = event.end, event.attempt + 1
+            if end is None:
+                self._written[number] = event.identity
+                self.interrupted.append(number)
             else:
-                values, reports = numbers_of(end)
                 self._keep(
                     TrialResult(
                         number,
-                        self.space.values_of(codes),
-                        self.space.labels_of(codes),
+                        self.space.values_of(event.codes),
+                        self.space.labels_of(event.codes),
                         end["state"],
                         end["goal"],
-                        values,
-                        reports,
+                        end["values"],
+                        end["reports"],
                         end["seconds"],
-                        end.get("error", ""),
+                        end["error"],
                         attempts,
-                        codes,
-                        end.get("notes", {}),
+                        event.codes,
+                        end["notes"],
                     )
                 )
+            if end is None or (end["state"] == "failed" and repeat_failed):
+                self._again.append((number, attempts, event.codes))
         # What was learned is learned again in the same order, so that the next points are those
         # of a search that was not cut.
-        for number in sorted(journal.starts):
+        for number, event in sorted(journal.trials.items()):
             self._inform(number)
-            self.points.replay(number, journal.starts[number]["codes"])
+            self.points.replay(number, event.codes)
             self._fresh = number + 1
 
     # ---------------------------------------------------------------- for executors
@@ -169,7 +258,9 @@ class Engine:
             self._fresh += 1
         assignment = Assignment(number, attempt, codes, self._known(number))
         if self.journal is not None:
-            self.journal.start(number, attempt, codes, self.space.labels_of(codes))
+            if number in self._written:
+                self.journal.cut(self._written[number])
+            self._written[number] = self.journal.start(number, attempt, codes)
         self._running[number] = assignment
         return assignment
 
@@ -220,7 +311,7 @@ class Engine:
             outcome.notes,
         )
         if self.journal is not None:
-            self.journal.end(found)
+            self.journal.end(self._written.pop(found.number), found)
         self._keep(found)
         if self.watch is not None:
             self.watch(found)
@@ -238,6 +329,15 @@ class Engine:
         else:
             self.ended(Outcome(number, "failed", {}, [], 0.0, cause))
 
+    @property
+    def found(self) -> list[TrialResult]:
+        """The trials by number; those after the first that reached `until` depend on the workers.
+
+        They are left out, so that all executors find the same.
+        """
+        last = self._reached
+        return [self.results[n] for n in sorted(self.results) if last is None or n <= last]
+
     def close(self) -> None:
         """Give the journal free."""
         if self.journal is not None:
@@ -252,14 +352,16 @@ class Engine:
             self._through += 1
         until = self.limits.until
         if until is not None and found.state == "done" and found.goal is not None:
-            self._reached = self._reached or self.goal.reached(found.goal, until)
+            if self.goal.reached(found.goal, until):
+                before = found.number if self._reached is None else self._reached
+                self._reached = min(found.number, before)
 
     def _late(self) -> bool:
         seconds = self.limits.seconds
         return seconds is not None and time.monotonic() - self._began >= seconds
 
     def _exhausted(self) -> bool:
-        return self._reached or (self._total is not None and self._fresh >= self._total)
+        return self._reached is not None or (self._total is not None and self._fresh >= self._total)
 
     def _may_start(self, number: int) -> bool:
         if not self._learning or self.limits.ahead is None:
@@ -270,12 +372,13 @@ class Engine:
         """Return whether a trial may know another that has ended."""
         return self.limits.ahead is None or other <= number - self.limits.ahead
 
-    def _known(self, number: int) -> Known:
+    def _known(self, number: int) -> Known | None:
         """Return what the rule knows when this trial starts."""
-        if isinstance(self.rule, Never):
-            return self.rule
+        if self.pruner is None:
+            return None
         earlier = [self.results[n] for n in sorted(self.results) if self._knows(number, n)]
-        return self.rule.known(earlier, self.goal.maximize)
+        known = [(t.state, t.goal, t.reports, t.notes) for t in earlier]
+        return Known(self.pruner, tuple(known), self.goal.maximize)
 
     def _inform(self, number: int) -> None:
         """Tell the method what this trial may know, in the order of numbers."""

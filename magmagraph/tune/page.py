@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from html import escape
+from io import StringIO
+from typing import Any, Protocol
 
-from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
+import numpy as np
+
 from ..inspect.pictures.svg import FONT
-from . import charts
-from .trial import short
+from .goal import Goal
+from .trial import TrialResult, short
 
 __all__ = ["page"]
 
-_ORANGE, _RED = COLOURS["contraction"], COLOURS["variable"]
 _MOST_ROWS = 500
+_PICTURES = {
+    "optimization_history": "Progress",
+    "parallel_coordinate": "All parameters",
+    "slice": "Each parameter",
+}
 
 
-def page(found: charts.Found, title: str) -> str:
-    """Return the page of a search."""
+class Found(Protocol):
+    """What the page shows of a search: a `SearchResult`."""
+
+    trials: list[TrialResult]
+    goal: Goal
+
+    def ranked(self) -> list[TrialResult]:
+        """Return the trials with a result, the best first."""
+
+    def rows(self, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
+        """Return a head, and a row for each trial."""
+
+    def summary(self) -> str:
+        """Return what was found, in a few lines."""
+
+    def to_optuna(self) -> Any:
+        """Return the trials as a study."""
+
+
+def page(found: Found, title: str) -> str:
+    """Return the page of a search; with pictures where optuna and matplotlib are installed."""
     ranked = found.ranked()
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(found.summary())}</p>"]
     if ranked:
@@ -26,20 +54,8 @@ def page(found: charts.Found, title: str) -> str:
             f"<p><b>Best: {escape(found.goal.name)} {best.goal:.6g}</b> at {escape(point)} "
             f"(trial {best.number}, {best.seconds:.2f} s)</p>"
         )
-        parts += [
-            "<h2>Progress</h2>",
-            _wide(charts.history(found)),
-            '<p class="key">Line: the best so far. Filled: done. Ring: stopped early. Cross: '
-            "failed.</p>",
-            "<h2>All parameters</h2>",
-            _wide(charts.parallel(found)),
-            '<p class="key">A line for each trial that was done; the darker, the better, and the '
-            "best one in orange.</p>",
-            "<h2>Each parameter</h2>",
-            f'<div class="row">{"".join(charts.scatter(found, name) for name in found.space)}'
-            "</div>",
-        ]
-    parts += ["<h2>Time</h2>", _wide(charts.times(found)), "<h2>Trials</h2>", _table(found)]
+        parts += _pictures(found)
+    parts += ["<h2>Trials</h2>", _table(found)]
     failed = [trial for trial in found.trials if trial.error]
     if failed:
         parts.append("<h2>Failures</h2>")
@@ -57,12 +73,31 @@ def page(found: charts.Found, title: str) -> str:
     )
 
 
-def _wide(picture: str) -> str:
-    """Return a picture that keeps a size at which it can be read; a narrow screen scrolls it."""
-    return f'<div class="wide">{picture}</div>' if picture else ""
+def _pictures(found: Found) -> list[str]:
+    """Return the pictures of `optuna.visualization.matplotlib` as SVG, each under a title."""
+    try:
+        import matplotlib.pyplot as plt  # optional, as is optuna
+        from optuna.visualization import matplotlib as drawings
+
+        from .optuna_parts import quiet
+    except ImportError:
+        return ['<p class="key">Pictures: pip install "magmagraph[tune]"</p>']
+    study, parts = found.to_optuna(), []
+    for name, title in _PICTURES.items():
+        file = StringIO()
+        settings: Any = {"backend": "agg", "svg.fonttype": "none", "svg.hashsalt": "magmagraph"}
+        with quiet(), plt.rc_context(settings), plt.ioff():
+            warnings.simplefilter("ignore")  # of sizes and axes of a search with few points
+            drawn = getattr(drawings, f"plot_{name}")(study, target_name=found.goal.name)
+            figure = drawn.flat[0].figure if isinstance(drawn, np.ndarray) else drawn.figure
+            figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+            plt.close(figure)
+        picture = file.getvalue()
+        parts.append(f'<h2>{title}</h2><div class="wide">{picture[picture.index("<svg") :]}</div>')
+    return parts
 
 
-def _table(found: charts.Found) -> str:
+def _table(found: Found) -> str:
     """Return the trials, the best first, then those that did not come to their end."""
     ranked = found.ranked()
     done = {trial.number for trial in ranked}
@@ -81,37 +116,13 @@ def _table(found: charts.Found) -> str:
 
 def _style() -> str:
     return (
-        f"body{{margin:0;font:15px/1.5 system-ui,sans-serif}}"
+        "body{margin:0;font:15px/1.5 system-ui,sans-serif;background:#fff;color:#1a1a1a}"
         "main{max-width:900px;margin:0 auto;padding:20px}"
         "h1{font-size:24px;margin:0 0 8px}h2{font-size:17px;margin:28px 0 6px}"
-        "p{margin:4px 0;white-space:pre-line}svg{max-width:100%;height:auto;display:block}"
-        ".key{font-size:13px}.row{display:flex;flex-wrap:wrap;gap:8px}.row svg{max-width:430px}"
-        ".wide{overflow-x:auto}.wide svg{min-width:720px}"
+        "p{margin:4px 0;white-space:pre-line}svg{display:block}"
+        ".key{font-size:13px}.wide{overflow-x:auto}"
         "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-        "th,td{text-align:right;padding:3px 12px 3px 0;white-space:nowrap;font-size:13px}"
+        "th,td{text-align:right;padding:3px 12px 3px 0;white-space:nowrap;font-size:13px;"
+        "border-bottom:1px solid #ddd}"
         f"pre,summary{{font-family:{FONT};font-size:12px}}pre{{overflow-x:auto}}"
-        f"svg text{{font-family:{FONT};font-size:11px}}.name{{font-size:12px}}"
-        ".axis,.grid,.best,.line,.failed{fill:none}.best{stroke-width:2px}"
-        ".line{stroke-width:1.2px}.first{stroke-width:2.6px}.failed{stroke-width:1.8px}"
-        ".halo{paint-order:stroke;stroke-width:3px}"
-        f"{_colours(LIGHT, COLOURS['input'])}"
-        f"@media(prefers-color-scheme:dark){{{_colours(DARK, COLOURS['elementwise'])}}}"
-    )
-
-
-def _colours(theme: Theme, blue: str) -> str:
-    paper = theme.paper
-    return (
-        f"body{{background:{paper};color:{theme.ink}}}"
-        f".key,svg text{{color:{theme.muted};fill:{theme.muted}}}.name{{fill:{theme.ink}}}"
-        f".halo{{stroke:{paper}}}"
-        f".axis{{stroke:{theme.edge}}}.grid{{stroke:{mixed(theme.edge, paper, 0.25)}}}"
-        f"th{{border-bottom:1px solid {theme.edge}}}"
-        f"td{{border-bottom:1px solid {mixed(theme.edge, paper, 0.25)}}}"
-        f".dot.done{{fill:{blue};stroke:{paper}}}"
-        f".dot.stopped{{fill:none;stroke:{blue};stroke-width:1.5px}}"
-        f".best{{stroke:{_ORANGE}}}.failed{{stroke:{_RED}}}"
-        f".bar.done{{fill:{blue}}}.bar.stopped{{fill:{mixed(blue, paper, 0.45)}}}"
-        f".bar.failed{{fill:{_RED}}}"
-        f"{charts.shades(blue, paper)}.line.first{{stroke:{_ORANGE}}}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import DataError, message
 from ..files.reading import Damaged, reading
@@ -12,7 +13,6 @@ from ..files.writing import replace_file, write_file
 from ..ir.tables import table
 from ..ir.types import FilePath
 from .goal import Goal
-from .journal import numbers_of, read_journal
 from .page import page
 from .space import Space
 from .trial import TrialResult, short
@@ -167,6 +167,34 @@ class SearchResult:
         """
         write_file(path, page(self, title))
 
+    def to_optuna(self) -> Any:
+        """Return the trials as an ``optuna.Study``, which ``optuna.visualization`` draws.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> found = mg.tune.search(lambda trial: trial["x"] ** 2, {"x": mg.tune.grid(-1, 2)})
+        >>> found.to_optuna().best_params
+        {'x': 0}
+        """
+        from .optuna_parts import new_study, optuna, quiet, shown_as, state_of  # optional
+
+        with quiet():
+            study = new_study(self.goal.maximize)
+            for trial in self.trials:
+                done = trial.state == "done"
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        state=state_of(trial.state),
+                        value=trial.goal if done else None,
+                        params=trial.labels,
+                        distributions={name: shown_as(d) for name, d in self.space.items()},
+                        intermediate_values=dict(trial.reports),
+                        user_attrs={"seconds": trial.seconds, **trial.values},
+                    )
+                )
+        return study
+
     def __len__(self) -> int:
         return len(self.trials)
 
@@ -208,30 +236,30 @@ def read(path: FilePath) -> tuple[SearchResult, list[int]]:
     >>> mg.tune.read(path)[0].best.labels
     {'x': 1}
     """
-    header, starts, ends = read_journal(path)
-    with reading(path, "is no journal of a search"):
+    from .journal import read_journal  # needs optuna, which is optional
+
+    header, events = read_journal(path)
+    with reading(path, "is not the journal of a search"):
         space = Space.described(header["space"])
-        trials = []
-        for number in sorted(ends):
-            start, end = starts[number], ends[number]
-            if set(start["params"]) != set(space):
-                raise Damaged(f"trial {number} has other parameters than the search")
-            values, reports = numbers_of(end)
-            trials.append(
-                TrialResult(
-                    number,
-                    start["params"],
-                    start["params"],
-                    end["state"],
-                    end["goal"],
-                    values,
-                    reports,
-                    end["seconds"],
-                    end.get("error", ""),
-                    start["attempt"] + 1,
-                    start["codes"],
-                )
+        trials = [
+            TrialResult(
+                number,
+                event.params,
+                event.params,
+                event.end["state"],
+                event.end["goal"],
+                event.end["values"],
+                event.end["reports"],
+                event.end["seconds"],
+                event.end["error"],
+                event.attempt + 1,
+                event.codes,
             )
+            for number, event in sorted(events.items())
+            if event.end is not None
+        ]
+        if any(set(trial.params) != set(space) for trial in trials):
+            raise Damaged("a trial has other parameters than the search")
         goal = Goal(header["goal"]["form"], header["goal"]["better"] == "more")
-        found = SearchResult(trials, space, goal)
-    return found, sorted(set(starts) - set(ends))
+    running = sorted(number for number, event in events.items() if event.end is None)
+    return SearchResult(trials, space, goal), running

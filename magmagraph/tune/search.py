@@ -5,29 +5,29 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-import os
-import socket
+import pickle
 import sys
 from collections.abc import Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any
 
-from ..errors import ConfigError, message
+from ..errors import CommunicationError, ConfigError, message
+from ..executors import executor_of, workers_of
+from ..ir.cores import allowed_cores
+from ..ir.launchers import is_started
 from ..ir.ranks import current
-from .engine import Engine, Limits, Work
+from .engine import Engine, Limits, Work, pickled, run_trials, unpickled
 from .goal import Goal
-from .journal import Journal
 from .points import GridPoints, Points, RandomPoints
-from .processes import run_processes, run_serial
-from .ranks import check_group, run_ranks
 from .result import SearchResult
 from .space import Space
-from .stopping import Halving, Median, Never, Rule
+from .stopping import as_pruner, described
 from .trial import Objective, TrialResult
 
 __all__ = ["search"]
 
-_METHODS = ("grid", "random", "tpe")
-_EXECUTORS = ("serial", "process", "mpi")
+_METHODS = ("grid", "random", "tpe", "cmaes", "gp", "nsga2")
 _AHEAD = 4
 
 
@@ -35,7 +35,7 @@ def search(
     objective: Objective,
     space: Mapping[str, Any],
     method: str = "random",
-    executor: str = "serial",
+    executor: Any = "serial",
     *,
     minimize: Any = None,
     maximize: Any = None,
@@ -51,7 +51,6 @@ def search(
     workers: int | None = None,
     threads: int | None = None,
     timeout: float | None = None,
-    group: int = 1,
     progress: bool | None = None,
 ) -> SearchResult:
     """Try points of a space of hyperparameters, and find the best one.
@@ -67,10 +66,12 @@ def search(
         choice.
     method : str
         "grid" tries all points. "random" draws them; those of a finite space come once each.
-        "tpe" learns which are promising (J. Bergstra et al., NIPS 2011; needs optuna).
-    executor : str
-        "serial"; "process", processes of this machine; or "mpi", the ranks of ``mpiexec``, of
-        which rank 0 hands out. Points and results are the same.
+        Samplers of optuna learn which are promising: "tpe" (J. Bergstra et al., NIPS 2011),
+        "cmaes" (needs cmaes), "gp" (needs torch) and "nsga2".
+    executor : str, concurrent.futures.Executor or distributed.Client
+        Who runs trials: "serial"; "process", processes of this machine; "mpi", the ranks of
+        ``mpiexec``, of which rank 0 hands out; "dask", a cluster of this machine; the address of a
+        scheduler of Dask or its client; or any executor. Points and results are the same.
     minimize, maximize : str, dict or callable
         The goal: one of the numbers that the objective returns, weights for several, or a function
         of the dict of all. Unless said, the number that is returned, or "loss" of a dict, is
@@ -81,7 +82,8 @@ def search(
     seconds : float, optional
         No trial starts later than this after the call; those that run come to their end.
     until : float, optional
-        No trial starts once a goal is as good as this.
+        No trial starts once a goal is as good as this. The first trial that is, by number, is the
+        last of the result.
     seed : int
         The same seed gives the same points.
     stop : str or object, optional
@@ -93,22 +95,20 @@ def search(
         starts when all up to i - ahead have ended, and knows those alone, which makes searches
         repeatable. 4 unless said. None takes what is known at the moment, and waits for none.
     journal : path, optional
-        A file to which each start and end is written before it counts. The same call goes on where
-        it ends: no trial is lost, and those that were running are run again.
+        A file to which each start and end is written before it counts, as a study of optuna (a
+        ``JournalStorage``). The same call goes on where it ends: no trial is lost, and those that
+        were running are run again.
     failures : str
         "record" goes on; "raise" ends the search; "repeat" goes on, and first runs the failed
         trials of the journal again.
     retries : int
         How often a trial is tried again whose process died.
     workers : int, optional
-        Processes; as many as there are cores (and `ahead`) unless said.
+        Trials at once; as many as the executor has workers unless said.
     threads : int, optional
-        Threads of each process; its share of the cores unless said.
+        With "process": threads of each; its share of the cores unless said.
     timeout : float, optional
-        Seconds after which the process of a trial is ended, and the trial has failed.
-    group : int
-        With "mpi": so many ranks run each trial together. ``trial.communicator`` is theirs, and
-        the current one while the objective runs.
+        With "process": seconds after which the process of a trial is ended, which has failed.
     progress : bool, optional
         Whether a line is printed for each trial; on a terminal unless said.
 
@@ -144,27 +144,28 @@ def search(
     if not callable(objective):
         raise ConfigError(message(f"the objective {objective!r}", need="a function of a trial"))
     _one_of("method", method, _METHODS)
-    _one_of("executor", executor, _EXECUTORS)
     _one_of("failures", failures, ("record", "raise", "repeat"))
-    _whole(trials=trials, workers=workers, threads=threads, group=group)
+    _whole(trials=trials, workers=workers, threads=threads)
     _whole(least=0, seed=seed, retries=retries)
     _positive(seconds=seconds, timeout=timeout)
     if ahead not in ("auto", None):
         _whole(ahead=ahead)
     if until is not None and not (isinstance(until, numbers.Real) and math.isfinite(until)):
         raise ConfigError(message(f"until={until!r}", need="a finite number"))
-    if executor != "process" and not (workers is threads is timeout is None):
-        given = {"workers": workers, "threads": threads, "timeout": timeout}
-        name = next(name for name, value in given.items() if value is not None)
+    own = {"threads": threads, "timeout": timeout}
+    options: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    if executor != "process" and options:
+        name, value = next(iter(options.items()))
         raise ConfigError(
-            message(f"{name}={given[name]!r} with executor={executor!r}", need='executor="process"')
+            message(f"{name}={value!r} with executor={executor!r}", need='executor="process"')
         )
-    if executor != "mpi" and group != 1:
-        raise ConfigError(message(f"group={group} with executor={executor!r}", hint='"mpi"'))
+    if executor == "mpi" and not is_started() and current().size > 1:
+        raise ConfigError(message('executor="mpi" in ranks that are threads', hint='"serial"'))
     goal = Goal.of_arguments(minimize, maximize)
     parameters = Space(space)
-    rule = _as_rule(stop)
-    points = _points(method, parameters, seed, goal)
+    pruner = as_pruner(stop)
+    most = _AHEAD if ahead == "auto" else ahead
+    points = _points(method, parameters, seed, goal, most is not None)
     if points.total is None and trials is None and seconds is None and until is None:
         raise ConfigError(
             message(
@@ -173,75 +174,111 @@ def search(
                 hint="trials=50",
             )
         )
-    learning = points.learns or not isinstance(rule, Never)
-    limits = Limits(
-        trials,
-        seconds,
-        until,
-        _AHEAD if ahead == "auto" else ahead,  # type: ignore[arg-type]
-        retries,
-        failures == "raise",
-    )
+    learning = points.learns or pruner is not None
+    limits = Limits(trials, seconds, until, most, retries, failures == "raise")  # type: ignore[arg-type]
     work = Work(objective, parameters, seed, goal.maximize, goal.alone)
-    header = _header(objective, method, parameters, goal, seed, rule)
+    task: Any = work
+    if (isinstance(executor, str) and executor in ("process", "mpi")) or isinstance(
+        executor, ProcessPoolExecutor
+    ):
+        task = pickled(work)
+        if executor == "process":
+            options["prepare"] = functools.partial(unpickled, task)
+    header = _header(objective, method, parameters, goal, seed, pruner)
     header["ahead"] = limits.ahead if learning else None
-    shown = sys.stdout.isatty() if progress is None else progress
+    watch = functools.partial(_print, goal) if _shown(progress) else None
 
-    def engine() -> Engine:
-        book = None if journal is None else Journal(journal, header)
+    def run(pool: Executor, count: int) -> tuple[list[TrialResult], list[int]]:
+        book = None
+        if journal is not None:
+            from .journal import Journal  # needs optuna, which is optional
+
+            book = Journal(journal, header, parameters)
         try:
-            made = Engine(
-                parameters,
-                points,
-                rule,
-                goal,
-                limits,
-                book,
-                functools.partial(_print, goal) if shown else None,
-                failures == "repeat",
+            engine = Engine(
+                parameters, points, pruner, goal, limits, book, watch, failures == "repeat"
             )
-            if book is not None:
-                about = {"executor": executor, "host": socket.gethostname(), "process": os.getpid()}
-                book.session(**about, again=made.interrupted)
-        except BaseException:
+            if watch and engine.interrupted:
+                print(f"cut off, and run again: trials {', '.join(map(str, engine.interrupted))}")
+            run_trials(engine, task, pool, count)
+        finally:
             if book is not None:
                 book.close()
-            raise
-        if shown and made.interrupted:
-            print(f"cut off, and run again: trials {', '.join(map(str, made.interrupted))}")
-        return made
+        return engine.found, engine.interrupted
 
-    communicator = current() if executor == "mpi" else None
-    if communicator is not None and communicator.size > 1:
-        check_group(communicator, group)
-        found, interrupted = run_ranks(engine, work, communicator, group)
-        return SearchResult(found, parameters, goal, interrupted)
-    if communicator is not None and group != 1:
-        check_group(communicator, group)
-    here = engine()
+    if workers is None and executor == "process":
+        workers = min(allowed_cores(), (limits.ahead if learning else None) or allowed_cores())
+    with executor_of(executor, workers, **options) as pool:
+        found: Any = None
+        try:
+            if pool is not None:
+                count = workers_of(pool) if workers is None else workers
+                if learning:
+                    _check_workers(count, limits.ahead)
+                found = run(pool, count)
+        except Exception as error:
+            if executor != "mpi" or not is_started():
+                raise
+            found = error
+    if executor == "mpi" and is_started():
+        found = _from_first(found, parameters)
+    if isinstance(found, Exception):
+        raise found
+    return SearchResult(found[0], parameters, goal, found[1])
+
+
+def _from_first(found: Any, space: Space) -> Any:
+    """Return what rank 0 found, or raised, on all ranks."""
+    ranks = current()
+    bare = found
+    if ranks.rank == 0:
+        if isinstance(found, Exception):
+            bare = _portable(found)
+        else:  # options may be functions without a name: they travel as codes
+            bare = [replace(trial, params={}) for trial in found[0]], found[1]
+    bare = ranks.from_first(bare, "the result of a search")
+    if ranks.rank == 0 or isinstance(bare, Exception):
+        return found if ranks.rank == 0 else bare
+    return [replace(t, params=space.values_of(t.codes)) for t in bare[0]], bare[1]
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error as it can travel."""
     try:
-        if executor == "process":
-            run_processes(here, work, workers, threads, timeout)
-        else:
-            run_serial(here, work)
-    finally:
-        here.close()
-    results = [here.results[number] for number in sorted(here.results)]
-    return SearchResult(results, parameters, goal, here.interrupted)
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # what pickle raises depends on what it meets
+        return CommunicationError(f"rank 0: {type(error).__name__}: {error}")
+    return error
 
 
-def _points(method: str, space: Space, seed: int, goal: Goal) -> Points:
+def _check_workers(count: int, most: int | None) -> None:
+    """Refuse workers that would never get a trial."""
+    if most is not None and count > most:
+        raise ConfigError(
+            message(
+                f"{count} workers, and ahead={most}: {count - most} of them would never work",
+                need="trials that may run at once for all workers",
+                hint=f"ahead={count}; points and stops then know that many trials less",
+            )
+        )
+
+
+def _shown(progress: bool | None) -> bool:
+    return sys.stdout.isatty() if progress is None else progress
+
+
+def _points(method: str, space: Space, seed: int, goal: Goal, exact: bool) -> Points:
     if method == "grid":
         return GridPoints(space)
     if method == "random":
         return RandomPoints(space, seed)
-    from .optuna_search import TpePoints
+    from .optuna_parts import LearnedPoints  # optional
 
-    return TpePoints(space, seed, goal)
+    return LearnedPoints(method, space, seed, goal.maximize, exact)
 
 
 def _header(
-    objective: Any, method: str, space: Space, goal: Goal, seed: int, rule: Rule
+    objective: Any, method: str, space: Space, goal: Goal, seed: int, pruner: Any
 ) -> dict[str, Any]:
     """Return what makes a search the same search."""
     while isinstance(objective, functools.partial):
@@ -252,7 +289,7 @@ def _header(
         "space": space.describe(),
         "goal": goal.describe(),
         "seed": seed,
-        "stop": rule.describe(),
+        "stop": described(pruner),
     }
 
 
@@ -290,29 +327,3 @@ def _positive(**given: Any) -> None:
             continue
         if not isinstance(number, numbers.Real) or not 0 < float(number) < math.inf:
             raise ConfigError(message(f"{name}={number!r}", need="a positive number of seconds"))
-
-
-def _as_rule(given: Any) -> Rule:
-    """Return the rule of the argument `stop`.
-
-    Raises
-    ------
-    ConfigError
-        If it is none.
-    """
-    if given is None:
-        return Never()
-    if isinstance(given, str) and given in ("median", "halving"):
-        return Median() if given == "median" else Halving()
-    if isinstance(given, (Median, Halving)):
-        return given
-    if type(given).__module__.partition(".")[0] == "optuna":
-        from .optuna_search import Pruner  # optuna is optional
-
-        return Pruner(given)
-    raise ConfigError(
-        message(
-            f"stop={given!r}",
-            need="'median', 'halving', mg.tune.Median, mg.tune.Halving or a pruner of optuna",
-        )
-    )

@@ -22,7 +22,8 @@ class Space(Mapping[str, Domain]):
     ----------
     given : dict
         A domain for each name: `grid`, `choice`, `uniform`, `log_uniform`, `integers`. A list, a
-        tuple, a range or an array of one axis is a choice.
+        tuple, a range or an array of one axis is a choice, except a tuple of two floats, which
+        could be meant as a range.
 
     Raises
     ------
@@ -120,6 +121,14 @@ def _as_domain(name: str, given: Any) -> Domain:
         return given
     if isinstance(given, np.ndarray) and given.ndim == 1:
         return choice(given.tolist())
+    if isinstance(given, tuple) and len(given) == 2 and all(type(v) is float for v in given):
+        low, high = given
+        raise ConfigError(
+            message(
+                f"the space has {given!r} for {name!r}, which may be two options or a range",
+                need=f"mg.tune.choice([{low!r}, {high!r}]) or mg.tune.uniform({low!r}, {high!r})",
+            )
+        )
     if isinstance(given, (list, tuple, range)):
         return choice(given)
     raise ConfigError(

@@ -1,93 +1,33 @@
-"""Rules that stop poor trials: what is known when a trial starts decides, where the trial runs."""
+"""Rules that stop poor trials: pruners of optuna, which decide where the trial runs.
+
+What a trial may know of earlier ones travels with it, so that no trial waits for a message.
+"""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import ConfigError, message
 
-__all__ = ["Halving", "Known", "Median", "Never", "Reports", "Rule"]
+__all__ = ["Halving", "Known", "Median", "Reports", "as_pruner", "described"]
 
 Reports = Sequence[tuple[int, float]]
 
 
-class Known(Protocol):
-    """What a rule knows of the trials before one; it travels with that trial."""
-
-    def stops(self, reports: Reports) -> bool:
-        """Return whether a trial with these reports is to stop, of which the last is new."""
-
-    def notes(self) -> dict[str, Any]:
-        """Return what the rule has to keep of this trial, beside its reports, for later ones."""
-
-
-class Rule(Protocol):
-    """A rule that stops poor trials."""
-
-    def known(self, earlier: Sequence[Any], maximize: bool) -> Known:
-        """Return what is known of the trials that have ended, as the next one takes it along."""
-
-    def describe(self) -> dict[str, Any] | None:
-        """Return the rule as JSON holds it."""
-
-
-@dataclass(frozen=True)
-class Never:
-    """The rule, and what is known of it, that stops none."""
-
-    def known(self, earlier: Sequence[Any], maximize: bool) -> Known:
-        """Return itself."""
-        return self
-
-    def stops(self, reports: Reports) -> bool:
-        """Let it go on."""
-        return False
-
-    def notes(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
-    def describe(self) -> None:
-        """Return nothing."""
-
-
-class _Reported:
-    """A rule to which reports say all."""
-
-    def notes(self) -> dict[str, Any]:
-        return {}
-
-
-@dataclass(frozen=True)
-class _Thresholds(_Reported):
-    """Costs by step above which a trial stops."""
-
-    limits: dict[int, float]
-    maximize: bool
-
-    def stops(self, reports: Reports) -> bool:
-        step, value = reports[-1]
-        if not math.isfinite(value):
-            return True
-        best = min(_costs(reports, self.maximize))
-        return best > self.limits.get(step, math.inf)
-
-
 @dataclass(frozen=True)
 class Median:
-    """Stop a trial whose best report is worse than the median of the others' running averages.
+    """Stop a trial whose best report is worse than the median of finished trials at the step.
 
-    At a step, the others are the trials that are known and have reported at it (D. Golovin et al.,
-    Google Vizier, KDD 2017, section 3.5.2). A report that is not finite stops a trial at once.
+    This is ``optuna.pruners.MedianPruner`` (D. Golovin et al., Google Vizier, KDD 2017, section
+    3.5.2). A report that is not finite stops a trial at once.
 
     Parameters
     ----------
     startup : int
-        At least so many others must have reported at the step.
+        At least so many trials must have come to their end.
     warmup : int
         Nothing stops before this step.
 
@@ -117,25 +57,6 @@ class Median:
     def __post_init__(self) -> None:
         _whole("Median", startup=(self.startup, 1), warmup=(self.warmup, 0))
 
-    def known(self, earlier: Sequence[Any], maximize: bool) -> Known:
-        """Return the medians by step."""
-        averages: dict[int, list[float]] = {}
-        for trial in earlier:
-            total = 0.0
-            for count, (step, cost) in enumerate(_by_step(trial.reports, maximize), 1):
-                total += cost
-                averages.setdefault(step, []).append(total / count)
-        limits = {
-            step: statistics.median(found)
-            for step, found in averages.items()
-            if len(found) >= self.startup and step >= self.warmup
-        }
-        return _Thresholds(limits, maximize)
-
-    def describe(self) -> dict[str, Any]:
-        """Return its settings."""
-        return {"kind": "median", "startup": self.startup, "warmup": self.warmup}
-
 
 @dataclass(frozen=True)
 class Halving:
@@ -143,8 +64,8 @@ class Halving:
 
     Rungs are the steps first, first x factor, first x factor^2, ... A trial that comes to a rung
     goes on if it is among the best 1/factor of those that are known to have come there, itself
-    included (K. Jamieson and A. Talwalkar, AISTATS 2016; asynchronous form of L. Li et al.,
-    MLSys 2020, with stopping in the place of pausing). The best so far always goes on.
+    included. This is ``optuna.pruners.SuccessiveHalvingPruner`` (L. Li et al., MLSys 2020). The
+    best so far always goes on.
 
     Parameters
     ----------
@@ -179,61 +100,91 @@ class Halving:
     def __post_init__(self) -> None:
         _whole("Halving", first=(self.first, 1), factor=(self.factor, 2))
 
-    def known(self, earlier: Sequence[Any], maximize: bool) -> Known:
-        """Return the cost at each rung that is just good enough."""
-        arrived: dict[int, list[float]] = {}
-        for trial in earlier:
-            for rung, cost in self.arrivals(trial.reports, maximize):
-                arrived.setdefault(rung, []).append(cost)
-        limits = {}
-        for rung, costs in arrived.items():
-            passing = max(1, (len(costs) + 1) // self.factor)
-            limits[rung] = sorted(costs)[passing - 1]
-        return _Rungs(self, limits, maximize)
 
-    def arrivals(self, reports: Reports, maximize: bool) -> Iterable[tuple[int, float]]:
-        """Yield each rung that was come to, and the cost with which."""
-        rung = self.first
-        for step, cost in _by_step(reports, maximize):
-            while step >= rung:
-                yield rung, cost
-                rung *= self.factor
+@dataclass
+class Known:
+    """A pruner and the earlier trials that it may know: (state, goal, reports, notes)."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return its settings."""
-        return {"kind": "halving", "first": self.first, "factor": self.factor}
-
-
-@dataclass(frozen=True)
-class _Rungs(_Reported):
-    """Costs by rung above which a trial stops."""
-
-    rule: Halving
-    limits: dict[int, float]
+    pruner: Any
+    trials: Sequence[tuple[str, float | None, Reports, dict[str, Any]]]
     maximize: bool
+    _trial: Any = None
 
     def stops(self, reports: Reports) -> bool:
-        if not math.isfinite(reports[-1][1]):
+        """Return whether a trial with these reports is to stop, of which the last is new."""
+        from .optuna_parts import quiet  # optional
+
+        step, value = reports[-1]
+        if not math.isfinite(value):
             return True
-        before = {rung for rung, _ in self.rule.arrivals(reports[:-1], self.maximize)}
-        return any(
-            cost > self.limits.get(rung, math.inf)
-            for rung, cost in self.rule.arrivals(reports, self.maximize)
-            if rung not in before
+        with quiet():
+            if self._trial is None:
+                self._trial = self._started()
+            self._trial.report(value, step)
+            return bool(self._trial.should_prune())
+
+    def notes(self) -> dict[str, Any]:
+        """Return what the pruner has noted on the trial, such as its rungs."""
+        if self._trial is None:
+            return {}
+        return dict(self._trial.study.trials[self._trial.number].system_attrs)
+
+    def _started(self) -> Any:
+        from .optuna_parts import new_study, optuna, state_of  # optional
+
+        sampler = optuna.samplers.RandomSampler(seed=0)
+        study = new_study(self.maximize, pruner=self.pruner, sampler=sampler)
+        for name, goal, reports, notes in self.trials:
+            state = state_of(name)
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=state,
+                    value=goal if state is optuna.trial.TrialState.COMPLETE else None,
+                    intermediate_values={s: v for s, v in reports if math.isfinite(v)},
+                    system_attrs=notes,
+                )
+            )
+        return study.ask()
+
+
+def as_pruner(stop: Any) -> Any:
+    """Return the pruner of the argument `stop`, None for None.
+
+    Raises
+    ------
+    ConfigError
+        If it is none.
+    """
+    if stop is None:
+        return None
+    if isinstance(stop, str) and stop in ("median", "halving"):
+        stop = Median() if stop == "median" else Halving()
+    if isinstance(stop, (Median, Halving)):
+        from .optuna_parts import optuna  # optional
+
+        if isinstance(stop, Median):
+            return optuna.pruners.MedianPruner(stop.startup, stop.warmup)
+        return optuna.pruners.SuccessiveHalvingPruner(stop.first, stop.factor)
+    if type(stop).__module__.partition(".")[0] == "optuna" and hasattr(stop, "prune"):
+        return stop
+    raise ConfigError(
+        message(
+            f"stop={stop!r}",
+            need="'median', 'halving', mg.tune.Median, mg.tune.Halving or a pruner of optuna",
         )
+    )
 
 
-def _by_step(reports: Reports, maximize: bool) -> list[tuple[int, float]]:
-    steps = [step for step, _ in reports]
-    return list(zip(steps, _costs(reports, maximize), strict=True))
-
-
-def _costs(reports: Reports, maximize: bool) -> list[float]:
-    """Return reports such that less is better; the worst where they are not finite."""
-    return [
-        (-value if maximize else value) if math.isfinite(value) else math.inf
-        for _, value in reports
-    ]
+def described(pruner: Any) -> dict[str, Any] | None:
+    """Return a pruner's class and settings as JSON holds them."""
+    if pruner is None:
+        return None
+    settings = {
+        name: value
+        for name, value in sorted(vars(pruner).items())
+        if value is None or isinstance(value, (bool, int, float, str))
+    }
+    return {"kind": type(pruner).__name__, **settings}
 
 
 def _whole(name: str, **given: tuple[Any, int]) -> None:

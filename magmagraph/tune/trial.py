@@ -38,13 +38,13 @@ class Assignment:
     codes
         Its point.
     known
-        What the stopping rule knows.
+        What the pruner knows, None where nothing stops trials.
     """
 
     number: int
     attempt: int
     codes: list[Code]
-    known: Known
+    known: Known | None
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Outcome:
     error
         The traceback of a failure.
     notes
-        What the stopping rule keeps of it.
+        What the pruner keeps of it.
     """
 
     number: int
@@ -107,7 +107,7 @@ class TrialResult:
     codes : list
         Its point as the journal has it.
     notes : dict
-        What the stopping rule keeps of it.
+        What the pruner keeps of it.
     """
 
     number: int
@@ -142,8 +142,6 @@ class Trial(Mapping[str, Any]):
         A seed of its own, the same whenever and wherever it runs.
     maximize : bool
         Whether more is better, of the goal and of reports.
-    communicator
-        Of the ranks that run this trial together, or None where it runs on one.
 
     Examples
     --------
@@ -161,14 +159,12 @@ class Trial(Mapping[str, Any]):
         *,
         seed: int = 0,
         maximize: bool = False,
-        communicator: Any = None,
     ) -> None:
         self.number = assignment.number
         self.params = space.values_of(assignment.codes)
         sequence = np.random.SeedSequence([seed, self.number, 0])
         self.seed = int(sequence.generate_state(1)[0])
         self.maximize = maximize
-        self.communicator = communicator
         self.reports: list[tuple[int, float]] = []
         self._known = assignment.known
         self._stopping = False
@@ -214,7 +210,8 @@ class Trial(Mapping[str, Any]):
         if not isinstance(value, numbers.Real):
             raise ConfigError(message(f"report: the value {value!r}", need="a number"))
         self.reports.append((int(step), float(value)))
-        self._stopping = self._stopping or bool(self._known.stops(self.reports))
+        if self._known is not None and not self._stopping:
+            self._stopping = self._known.stops(self.reports)
 
     def should_stop(self) -> bool:
         """Return whether the rule of the search would rather try another point."""
@@ -222,7 +219,7 @@ class Trial(Mapping[str, Any]):
 
     def _notes(self) -> dict[str, Any]:
         """Return what the rule keeps of this trial."""
-        return self._known.notes()
+        return {} if self._known is None else self._known.notes()
 
     def callback(self, monitor: str = "val_loss", mode: str | None = None) -> Report:
         """Return a callback for `Model.fit` that reports each epoch and stops poor trials.

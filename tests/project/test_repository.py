@@ -27,7 +27,8 @@ ORDER = (
     "help", "losses", "functional", "schedule", "regularize", "text", "passes",
     "runtime",
     "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
-    "workflow", "tune", "callbacks", "loggers", "metrics", "estimators", "random", "linalg",
+    "executors", "workflow", "tune", "callbacks", "loggers", "metrics", "estimators", "random",
+    "linalg",
     "special", "fft", "cli", "__main__",
 )  # fmt: skip
 # Imports that go up all the same: a room, and what of it imports what.
@@ -53,6 +54,7 @@ ONLY_IN = {
     "h5py": {"magmagraph/data/hdf5.py"},
     "PIL": {"magmagraph/data/images.py"},
     "onnx": {"magmagraph/inspect/onnx_export.py"},
+    "matplotlib": {"magmagraph/tune/page.py"},
     "mpi4py": {"magmagraph/runtime/comm/mpi.py"},
     "networkx": {"magmagraph/inspect"},
     "pooch": {"magmagraph/data/download.py"},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -81,6 +83,11 @@ def test_draws_stay_in_their_domains_and_reach_all_of_them(rng):
         (lambda: mg.tune.choice([object()]), 'try: choice({"name": option, ...})'),
         (lambda: Space({}), 'try: {"rate": mg.tune.log_uniform(1e-4, 1e-1)}'),
         (lambda: Space({"x": 3}), "the space has 3 for 'x'"),
+        (
+            lambda: Space({"rate": (0.0, 2.0)}),
+            "the space has (0.0, 2.0) for 'rate', which may be two options or a range\n"
+            "  expected: mg.tune.choice([0.0, 2.0]) or mg.tune.uniform(0.0, 2.0)",
+        ),
         (lambda: Space({3: [1]}), "the parameter 3\n  expected: a text as its name"),
     ],
 )
@@ -153,12 +160,31 @@ def test_tpe_finds_more_than_random_search():
     assert learned < drawn / 2
 
 
-def test_tpe_needs_optuna(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    monkeypatch.delitem(__import__("sys").modules, "magmagraph.tune.optuna_search", raising=False)
+@pytest.mark.parametrize("method", ["tpe", "nsga2", "cmaes", "gp"])
+def test_samplers_learn_and_repeat(method):
+    """Each finds a point near the best one; those whose library is missing say how to get it."""
+    space = {"x": mg.tune.uniform(0, 6), "y": mg.tune.uniform(0, 1)}
+    needs = {"cmaes": "cmaes", "gp": "torch"}.get(method)
+    if needs is not None and find_spec(needs) is None:
+        with pytest.raises(mg.ConfigError, match=f"try: pip install {needs}, or method="):
+            mg.tune.search(searched.bowl, space, method, trials=3)
+        return
+    found, again = (mg.tune.search(searched.bowl, space, method, trials=30) for _ in range(2))
+    assert points(found) == points(again)
+    assert found.best.goal < 0.6
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "tpe", "trials": 3}, {"stop": "median"}, {"journal": "search.log"}]
+)
+def test_what_needs_optuna_says_so(options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for name in ("optuna_parts", "journal"):
+        monkeypatch.delitem(sys.modules, f"magmagraph.tune.{name}", raising=False)
+        monkeypatch.delattr(f"magmagraph.tune.{name}", raising=False)
     with pytest.raises(mg.ConfigError) as caught:
-        mg.tune.search(searched.bowl, PLANE, "tpe", trials=3)
-    assert 'try: pip install "magmagraph[tune]", or method="random"' in str(caught.value)
+        mg.tune.search(searched.bowl, PLANE, **options)
+    assert 'try: pip install "magmagraph[tune]"' in str(caught.value)
     assert len(mg.tune.search(searched.bowl, PLANE, "grid")) == 30
 
 

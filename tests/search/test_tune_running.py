@@ -1,21 +1,24 @@
-"""Executors and journals: processes that die, searches that are killed, ranks that share trials."""
+"""Executors and journals: processes that die, searches that are killed."""
 
 from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import searched
 
 import magmagraph as mg
+from magmagraph.tune.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "helpers")])
@@ -56,7 +59,7 @@ def test_trials_that_kill_or_hold_their_process_fail_alone():
         workers=1, timeout=0.3, retries=0,
     )  # fmt: skip
     assert [trial.state for trial in found.trials] == ["failed", "failed", "done", "done"]
-    assert found.trials[0].error.startswith("the process that ran it ended: signal SIGKILL")
+    assert "that ran it was killed, or ended itself" in found.trials[0].error
     assert found.trials[1].error == "it was ended after timeout=0.3 s"
 
 
@@ -88,85 +91,72 @@ def test_more_workers_than_may_run_at_once_are_refused():
     assert "try: ahead=6" in str(caught.value)
 
 
-# ------------------------------------------------------------------------------ ranks
+# ------------------------------------------------------------------------------ all executors
 
 
-def test_ranks_find_what_serial_runs_find(tmp_path):
-    serial = mg.tune.search(searched.bowl, PLANE, "grid")
-    journal = tmp_path / "search.jsonl"
-
-    def job():
-        return mg.tune.search(searched.bowl, PLANE, "grid", "mpi", journal=journal)
-
-    for found in mg.distributed.threads(4, job):
-        assert same(serial, found)
-    assert same(serial, job())  # one rank, which finds it all in the journal
+def learned(executor, **options):
+    """Search with everything that depends on earlier trials."""
+    return mg.tune.search(
+        searched.curve, {"height": mg.tune.uniform(1, 2)}, "tpe", executor,
+        minimize="loss", trials=24, stop=mg.tune.Median(startup=2), ahead=4, **options,
+    )  # fmt: skip
 
 
 def test_what_is_learned_does_not_depend_on_the_executor():
     """Stops and points are those of trials up to i - ahead, in whichever order trials end."""
-    pytest.importorskip("optuna")
-
-    def job():
-        return mg.tune.search(
-            searched.curve, {"height": mg.tune.uniform(1, 2)}, "tpe", "mpi",
-            minimize="loss", trials=24, stop=mg.tune.Median(startup=2), ahead=3,
-        )  # fmt: skip
-
-    serial = job()
+    serial = learned("serial")
     assert serial.count("stopped") > 3
-    for spread in mg.distributed.threads(4, job):
-        assert same(serial, spread)
+    assert same(serial, learned("process", workers=4))
+    with ThreadPoolExecutor(3) as own:
+        assert same(serial, learned(own))
+        assert own.submit(int, "3").result() == 3  # it stays open
 
 
-def test_groups_of_ranks_share_trials():
-    def objective(trial):
-        held = trial.communicator
-        assert held is mg.distributed.communicator()
-        ranks = held.exchange(held.rank)
-        return {"loss": trial["x"] + 0.0 * held.rank, "ranks": float(len(ranks))}
+def test_a_cluster_of_dask_finds_what_serial_runs_find(tmp_path):
+    pytest.importorskip("distributed.client")
+    from distributed import Client, LocalCluster
 
-    def job():
-        return mg.tune.search(objective, {"x": [3, 1, 2]}, "grid", "mpi", group=2)
-
-    for found in mg.distributed.threads(5, job):
-        assert found.best.params == {"x": 1}
-        assert {trial.values["ranks"] for trial in found.trials} == {2.0}
-
-
-def test_a_trial_fails_where_one_rank_of_its_group_fails():
-    def objective(trial):
-        if trial["x"] == 1 and trial.communicator.rank == 1:
-            raise ValueError("not here")
-        return trial["x"]
-
-    def job():
-        return mg.tune.search(objective, {"x": [0, 1, 2]}, "grid", "mpi", group=2)
-
-    for found in mg.distributed.threads(3, job):
-        assert [trial.state for trial in found.trials] == ["done", "failed", "done"]
-        assert found.trials[1].error.startswith("on rank 2:\nTraceback")
-        assert found.trials[1].error.endswith("ValueError: not here\n")
+    objective = functools.partial(searched.killed_once, folder=str(tmp_path))
+    with (
+        LocalCluster(4, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        assert same(mg.tune.search(searched.bowl, PLANE, "grid"),
+                    mg.tune.search(searched.bowl, PLANE, "grid", client))  # fmt: skip
+        assert same(learned("serial"), learned(cluster.scheduler_address))
+        # A worker that is killed costs nothing: Dask runs its trials again.
+        found = mg.tune.search(objective, {"x": mg.tune.grid(0, 9)}, "grid", client)
+    assert [trial.goal for trial in found.trials] == list(map(float, range(10)))
 
 
-def test_errors_of_the_first_rank_reach_all():
-    def job():
-        with pytest.raises(mg.ConfigError, match="the goal is 'gain'"):
-            mg.tune.search(searched.bowl, PLANE, "grid", "mpi", maximize={"gain": 1.0})
-        with pytest.raises(mg.tune.TrialError, match="no such x"):
-            mg.tune.search(searched.troubled, {"x": [1]}, "grid", "mpi", failures="raise")
-        with pytest.raises(mg.ConfigError, match="group=2: rank 0 hands out, and the other 3"):
-            mg.tune.search(searched.bowl, PLANE, "grid", "mpi", group=2)
-        return True
+def test_the_trial_that_reaches_the_goal_is_the_last_for_any_number_of_workers():
+    space = {"x": mg.tune.uniform(0, 6), "y": mg.tune.uniform(0, 1)}
+    serial = mg.tune.search(searched.bowl, space, until=0.1)
+    for workers in (2, 4):
+        assert same(serial, mg.tune.search(searched.bowl, space, until=0.1,
+                                           executor="process", workers=workers))  # fmt: skip
 
-    assert mg.distributed.threads(4, job) == [True] * 4
+
+def test_an_executor_that_breaks_ends_the_search_and_the_same_call_goes_on(tmp_path):
+    objective = functools.partial(searched.killed_once, folder=str(tmp_path))
+    options = {"space": {"x": [0, 1, 2]}, "method": "grid", "journal": tmp_path / "search.log"}
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as own, pytest.raises(mg.ConfigError) as caught:
+        mg.tune.search(objective, executor=own, **options)
+    assert 'try: executor="process", or the same call again, with journal=' in str(caught.value)
+    found = mg.tune.search(objective, executor="process", workers=1, **options)
+    assert [trial.attempts for trial in found.trials] == [1, 3, 1] or found.interrupted
+    assert [trial.goal for trial in found.trials] == [0.0, 1.0, 2.0]
 
 
 # ------------------------------------------------------------------------------ journals
 
 
-def lines(journal):
-    return [json.loads(line) for line in journal.read_text().splitlines()]
+def ended(journal):
+    """Return the trials that have an end, and those that have none."""
+    _, trials = read_journal(journal)
+    done = {number for number, event in trials.items() if event.end is not None}
+    return done, set(trials) - done
 
 
 def started(folder):
@@ -179,7 +169,7 @@ def test_a_cut_search_goes_on_without_losing_or_repeating_a_trial(method, tmp_pa
     if method == "tpe":
         pytest.importorskip("optuna")
     objective = functools.partial(searched.noted, folder=str(tmp_path))
-    journal = tmp_path / "search.jsonl"
+    journal = tmp_path / "search.log"
     options = {"method": method, "trials": 12, "journal": journal}
     whole = mg.tune.search(searched.bowl, PLANE, method, trials=12)
 
@@ -200,16 +190,12 @@ def test_a_cut_search_goes_on_without_losing_or_repeating_a_trial(method, tmp_pa
     assert found.interrupted == [5]
     assert [trial.attempts for trial in found.trials] == [1, 1, 1, 1, 1, 2, *[1] * 6]
     assert "left running by an earlier process, and run again: 5" in str(found)
-    assert [event["again"] for event in lines(journal) if event.get("event") == "session"] == [
-        [],
-        [5],
-    ]
     assert same(whole, found)
     # A third call has nothing left to do.
-    size = len(lines(journal))
+    before = journal.read_bytes()
     assert same(whole, mg.tune.search(objective, PLANE, **options))
     assert started(tmp_path) == list(range(12))
-    assert len(lines(journal)) == size + 1  # its session
+    assert journal.read_bytes() == before
 
 
 def test_a_killed_search_goes_on(tmp_path):
@@ -228,7 +214,7 @@ def test_a_killed_search_goes_on(tmp_path):
                     searched.slow, folder=folder, seconds=float(seconds))
                 space = {"x": mg.tune.grid(0, 5), "y": [0.0, 0.5]}
                 found = mg.tune.search(objective, space, "grid", "process", workers=1,
-                                       journal=folder + "/search.jsonl")
+                                       journal=folder + "/search.log")
                 print(found.best.params, found.interrupted)
             """
         )
@@ -237,25 +223,25 @@ def test_a_killed_search_goes_on(tmp_path):
     command = [sys.executable, str(program), str(tmp_path)]
     where = {**os.environ, "PYTHONPATH": HELPERS}
     cut = subprocess.Popen([*command, "0.15"], env=where, stdout=subprocess.PIPE, text=True)
-    journal = tmp_path / "search.jsonl"
+    journal = tmp_path / "search.log"
     end = time.monotonic() + 60
-    while True:  # until it stands still with a trial that runs, and some behind it
+    while True:  # until some trials have ended, and one runs
         assert time.monotonic() < end
         assert cut.poll() is None
         os.kill(cut.pid, signal.SIGSTOP)
-        text = journal.read_text() if journal.exists() else ""
-        if 3 <= text.count('"end"') < text.count('"start"'):
+        try:
+            done, running = ended(journal)
+        except mg.DataError:  # it is not there yet, or has no header yet
+            done, running = set(), set()
+        if len(done) >= 3 and running:
             break
         os.kill(cut.pid, signal.SIGCONT)
         time.sleep(0.02)
     os.kill(cut.pid, signal.SIGKILL)
     cut.communicate()
-    ended = {e["trial"] for e in lines(journal) if e.get("event") == "end"}
-    running = {e["trial"] for e in lines(journal) if e.get("event") == "start"} - ended
-    assert running
     read, open_ones = mg.tune.read(journal)
-    assert {trial.number for trial in read.trials} == ended
-    assert set(open_ones) == running
+    assert {trial.number for trial in read.trials} == set(done)
+    assert set(open_ones) == set(running)
 
     again = subprocess.run(
         [*command, "0"], env=where, capture_output=True, text=True, timeout=60, check=True
@@ -264,12 +250,11 @@ def test_a_killed_search_goes_on(tmp_path):
     runs = started(tmp_path)
     assert {number for number in runs if runs.count(number) > 1} <= running
     assert set(runs) == set(range(12))
-    ends = [e["trial"] for e in lines(journal) if e.get("event") == "end"]
-    assert sorted(ends) == list(range(12))
+    assert ended(journal) == (set(range(12)), set())
 
 
 def journaled(tmp_path, **options):
-    journal = tmp_path / "search.jsonl"
+    journal = tmp_path / "search.log"
     objective = functools.partial(searched.noted, folder=str(tmp_path))
     found = mg.tune.search(objective, PLANE, "grid", trials=3, journal=journal, **options)
     return journal, found
@@ -292,17 +277,17 @@ def test_a_damaged_journal_is_refused_and_kept(tmp_path):
     content = journal.read_bytes().splitlines(keepends=True)
     content[3] = content[3][:20] + b"\n"
     journal.write_bytes(b"".join(content))
-    with pytest.raises(mg.DataError, match="line 4 is damaged"):
+    with pytest.raises(mg.DataError, match="is not the journal of a search, or is damaged"):
         journaled(tmp_path)
     assert journal.read_bytes() == b"".join(content)
 
 
 @pytest.mark.parametrize("content", [b"my notes", b"my notes\n", b"{}\n", b'{"journal": "x"}\n'])
 def test_other_files_are_not_taken_for_journals(content, tmp_path):
-    (tmp_path / "search.jsonl").write_bytes(content)
+    (tmp_path / "search.log").write_bytes(content)
     with pytest.raises(mg.DataError, match="is not the journal of a search"):
         journaled(tmp_path)
-    assert (tmp_path / "search.jsonl").read_bytes() == content
+    assert (tmp_path / "search.log").read_bytes() == content
 
 
 @pytest.mark.parametrize(
@@ -328,7 +313,7 @@ def test_the_journal_of_another_search_is_refused(changed, text, tmp_path):
 
 
 def test_a_journal_is_for_one_search_at_a_time(tmp_path):
-    journal = tmp_path / "search.jsonl"
+    journal = tmp_path / "search.log"
 
     def objective(trial):
         with pytest.raises(mg.ConfigError, match="is the journal of a search that is running"):
@@ -339,13 +324,13 @@ def test_a_journal_is_for_one_search_at_a_time(tmp_path):
 
 
 def test_journals_that_cannot_be_written_are_told_before_any_trial(tmp_path):
-    path = tmp_path / "none" / "search.jsonl"
+    path = tmp_path / "none" / "search.log"
     with pytest.raises(mg.ConfigError, match=f"try: mkdir {tmp_path}/none"):
         mg.tune.search(searched.bowl, PLANE, "grid", journal=path)
 
 
 def test_a_full_disk_ends_the_search_and_the_same_call_goes_on(tmp_path):
-    journal = tmp_path / "search.jsonl"
+    journal = tmp_path / "search.log"
     code = f"""
         import functools, resource, magmagraph as mg, searched
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
@@ -368,7 +353,7 @@ def test_a_full_disk_ends_the_search_and_the_same_call_goes_on(tmp_path):
 
 
 def test_failed_trials_of_a_journal_can_be_repeated(tmp_path):
-    journal = tmp_path / "search.jsonl"
+    journal = tmp_path / "search.log"
     mended = []
 
     def objective(trial):
@@ -392,65 +377,35 @@ def test_numbers_that_json_lacks_survive_the_journal(tmp_path):
         trial.report(0, float("inf"))
         return {"loss": trial["x"], "ratio": float("nan")}
 
-    journal = tmp_path / "search.jsonl"
+    journal = tmp_path / "search.log"
     mg.tune.search(objective, {"x": [0.1, float("inf")]}, "grid", journal=journal)
-    for line in journal.read_text().splitlines():
-        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     found = mg.tune.search(objective, {"x": [0.1, float("inf")]}, "grid", journal=journal)
     assert found.trials[0].values["ratio"] != found.trials[0].values["ratio"]
     assert found.trials[0].reports == [(0, float("inf"))]
     assert found.best.params == {"x": 0.1}
 
 
-def test_any_flipped_byte_of_a_journal_is_noticed(tmp_path, rng):
-    """Or costs no more than its last line, which is run again."""
-    journal, found = journaled(tmp_path)
-    whole = journal.read_bytes()
-    expected = [(t.number, t.params, t.goal, t.values) for t in found.trials]
-    for at in rng.choice(len(whole), 400, replace=False):
-        changed = bytearray(whole)
-        changed[at] ^= 1 << rng.integers(8)
-        journal.write_bytes(changed)
-        with pytest.raises(mg.DataError, match=r"line \d+ is damaged|is not the journal"):
-            mg.tune.read(journal)
-    journal.write_bytes(whole)
-    again, running = mg.tune.read(journal)
-    assert [(t.number, t.params, t.goal, t.values) for t in again.trials] == expected
-    assert running == []
+def test_optuna_reads_the_journal(tmp_path):
+    """As its dashboard does: values of parameters, reports and states are where it looks."""
+    from optuna import load_study
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
 
-
-def test_a_journal_of_before_checksums_is_read_and_continued(tmp_path):
-    journal, found = journaled(tmp_path)
-    events = lines(journal)
-    for event in events:
-        del event["crc"]
-    events[0]["version"] = 1
-    journal.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert len(mg.tune.read(journal)[0]) == 3
-    _, again = journaled(tmp_path)
-    assert same(found, again) and started(tmp_path) == [0, 1, 2]
-    assert len(lines(journal)) == len(events) + 1
-    assert len(mg.tune.read(journal)[0]) == 3
-
-
-def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
-    journal, _ = journaled(tmp_path)
-    before = journal.read_bytes()
-    from magmagraph.tune import journal as module
-
-    class Full(module.FileIO):
-        def write(self, content):
-            super().write(bytes(content[:10]))
-            raise OSError(28, "No space left on device")
-
-    opened = module.Journal.__init__
-
-    def on_a_full_disk(self, path, header):
-        opened(self, path, header)
-        self._file.close()
-        self._file = Full(path, "ab+")
-
-    monkeypatch.setattr(module.Journal, "__init__", on_a_full_disk)
-    with pytest.raises(mg.errors.StorageError, match="No space left on device"):
-        journaled(tmp_path)
-    assert journal.read_bytes() == before
+    journal = tmp_path / "search.log"
+    space = {
+        "height": mg.tune.log_uniform(1, 2),
+        "n": mg.tune.grid(2, 8, factor=2),
+        "r": mg.tune.grid(0.1, 0.3, 0.1),
+        "rule": mg.tune.choice([max, None, True, "a"]),
+    }
+    found = mg.tune.search(searched.curve, space, trials=12, minimize="loss", stop="median",
+                           journal=journal)  # fmt: skip
+    study = load_study(study_name="magmagraph", storage=JournalStorage(
+        JournalFileBackend(str(journal))))  # fmt: skip
+    states = {"done": "COMPLETE", "stopped": "PRUNED", "failed": "FAIL"}
+    for ours, theirs in zip(found.trials, study.trials, strict=True):
+        assert theirs.params == ours.labels
+        assert theirs.state.name == states[ours.state]
+        assert theirs.intermediate_values == dict(ours.reports)
+        assert theirs.value == ours.goal
+    assert study.best_trial.params == found.best.labels

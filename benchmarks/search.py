@@ -1,6 +1,6 @@
-"""Hyperparameter searches over processes and ranks: the same best point, and how much sooner.
+"""Hyperparameter searches over processes, ranks and Dask: the same best point, and how much sooner.
 
-    MAGMAGRAPH_DATA=... python benchmarks/tune_speedup.py [--small] [--cases ...] [--ways ...]
+    MAGMAGRAPH_DATA=... python benchmarks/search.py [--small] [--cases ...] [--ways ...]
 
 Grids of the examples (Cleveland, MNIST) and one of trials that only wait, which shows what handing
 out costs by itself: its speed-up can be as many as there are workers on any machine, that of the
@@ -26,13 +26,16 @@ import common
 import opening
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-CASES = ("waiting", "cleveland", "mnist")
+CASES = ("short", "waiting", "cleveland", "mnist")
 WAYS = (
     ("serial", "serial", 1),
     ("2 processes", "process", 2),
+    ("4 processes", "process", 4),
     ("2 ranks", "mpi", 2),
     ("3 ranks", "mpi", 3),
     ("4 ranks", "mpi", 4),
+    ("Dask, 2 workers", "dask", 2),
+    ("Dask, 4 workers", "dask", 4),
 )
 THREADS = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -48,6 +51,9 @@ def case_of(name: str, small: bool) -> tuple[Callable[[Any], Any], Any, dict[str
     import magmagraph as mg
 
     sys.path.insert(0, str(EXAMPLES))
+    if name == "short":
+        space = {"x": mg.tune.grid(0, 99 if small else 999)}
+        return functools.partial(waits, seconds=0.01), space, {}
     if name == "waiting":
         space = {"x": mg.tune.grid(0, 11 if small else 59)}
         return functools.partial(waits, seconds=0.1), space, {}
@@ -70,7 +76,8 @@ def search(name: str, small: bool, executor: str, workers: int) -> None:
     import magmagraph as mg
 
     objective, space, goal = case_of(name, small)
-    options: dict[str, Any] = {"workers": workers, "threads": 1} if executor == "process" else {}
+    options: dict[str, Any] = {"process": {"workers": workers, "threads": 1},
+                               "dask": {"workers": workers}}.get(executor, {})  # fmt: skip
     mg.distributed.rank()  # MPI starts
     began = time.perf_counter()
     found = mg.tune.search(objective, space, "grid", executor, **goal, **options)
@@ -104,7 +111,7 @@ def run(name: str, small: bool, executor: str, workers: int) -> dict[str, Any]:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return {**result, "load": os.getloadavg()[0]}
+    return {**result, "executor": executor, "workers": workers, "load": os.getloadavg()[0]}
 
 
 def main() -> None:
@@ -124,7 +131,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ.setdefault("MAGMAGRAPH_CACHE_DIR", cache)
         for name in chosen.cases:
-            if name != "waiting":
+            if name not in ("short", "waiting"):
                 run(name, chosen.small, "serial", 1)
             found = {
                 way: run(name, chosen.small, executor, n)
@@ -133,6 +140,9 @@ def main() -> None:
             }
             serial = found["serial"]
             for one in found.values():
+                # What a trial costs besides its work, which the workers share.
+                busy = max(1, one["workers"] - (one["executor"] == "mpi"))
+                one["overhead"] = (one["seconds"] - one["work"] / busy) / one["trials"]
                 one["speedup"] = serial["seconds"] / one["seconds"]
                 one["same_best"] = (one["best"], one["goal"]) == (serial["best"], serial["goal"])
             results[name] = found
@@ -153,16 +163,16 @@ def main() -> None:
 
 def written(results: dict[str, Any], cleared: list[str]) -> None:
     """Write what was found, beside the cases of earlier runs on this machine."""
-    path = common.RESULTS / "tune_speedup.json"
+    path = common.RESULTS / "search.json"
     before: dict[str, Any] = {}
     if path.exists():
         held = json.loads(path.read_text())
         if {**held["machine"], "date": ""} == {**common.machine(), "date": ""}:
             before = held["results"]
     common.write(
-        "tune_speedup",
+        "search",
         {**before, **results},
-        claim="Searches over processes and ranks find the serial best point sooner.",
+        claim="Searches over processes, ranks and Dask find the serial best point sooner.",
         cleared=cleared,
         notes="Loads are the system's averages of a minute after each search. Where they are above "
         "the number of cores, other programs ran: more processes then get a larger share of the "

@@ -27,7 +27,7 @@ ORDER = (
     "help", "losses", "functional", "plateau", "schedule", "regularize", "text", "passes",
     "runtime",
     "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
-    "workflow", "tune", "callbacks", "metrics", "estimators", "random", "linalg", "special", "fft",
+    "executors", "workflow", "tune", "callbacks", "metrics", "estimators", "random", "linalg", "special", "fft",
     "cli", "__main__",
 )  # fmt: skip
 # Imports that go up all the same: a room, and what of it imports what.

@@ -1,0 +1,143 @@
+"""Workflows on executors: processes, MPI that they start, Dask; servers; workers that die."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflows import statuses, table
+
+import magmagraph as mg
+from magmagraph.workflow.space import connect, start
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Executor]:
+    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "flow.toml"
+    path.write_text(text)
+    return path
+
+
+def example(tmp_path: Path, **options: Any) -> tuple[set[str], str]:
+    """Run the example; return what became of its modules, and what the last one has written."""
+    result = mg.workflow.run(EXAMPLES / "workflow.toml", tmp_path / "out", **options)
+    return set(statuses(result).values()), (tmp_path / "out" / "choice.txt").read_text()
+
+
+def test_the_example_is_the_same_in_one_process_and_in_several(tmp_path, pool):
+    first = example(tmp_path)
+    assert first[0] == {"done"}
+    assert "best: copy 2" in first[1]
+    assert example(tmp_path, executor=pool) == first
+
+
+@pytest.mark.slow
+def test_the_example_on_dask(tmp_path):
+    pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    assert example(tmp_path, executor="dask", workers=2) == example(tmp_path)
+
+
+def test_an_array_is_cut_over_three_servers_and_put_together(tmp_path, pool):
+    rows = {"rows": 300_001}
+    text = "[store]\nservers = 3\n" + table("put_array", "put_array", arguments=rows)
+    text += table("get_array", "get_array", after=["put_array"], arguments=rows)
+    result = mg.workflow.run(written(tmp_path, text), executor=pool)
+    assert result.ok
+    size = 300_001 * 3 * 4
+    ends = [0, size // 3, 2 * size // 3, size]
+    assert (tmp_path / "flow-output" / "where").read_text().splitlines() == [
+        f"{i} {ends[i]} {ends[i + 1]} {ends[i + 1] - ends[i]}" for i in range(3)
+    ]
+
+
+@pytest.mark.mpi
+def test_a_module_of_several_ranks_is_started_by_a_worker(tmp_path, pool):
+    text = table("mean", "mean", processes=3)
+    text += table("fail", "wait_together", processes=2, after=["mean"])
+    with pytest.raises(mg.workflow.WorkflowError) as raised:
+        mg.workflow.run(written(tmp_path, text), executor=pool)
+    assert str(raised.value).startswith("module fail, on rank 1: ValueError: one of two")
+    assert statuses(raised.value.result) == {"mean": "done", "fail": "failed"}
+
+
+# ------------------------------------------------------------------- what dies
+
+
+def test_a_worker_that_is_killed_is_a_failure_of_its_module(tmp_path):
+    text = table("first", "nothing") + table("die", "die", after=["first"])
+    text += table("next", "nothing", after=["die"])
+    with pytest.raises(mg.workflow.WorkflowError, match="^module die: BrokenProcessPool") as raised:
+        mg.workflow.run(written(tmp_path, text), executor="process", workers=2)
+    assert statuses(raised.value.result) == {"first": "done", "die": "failed", "next": "skipped"}
+
+
+def test_a_server_that_is_gone_is_named(tmp_path, pool):
+    text = "[store]\nservers = 3\n" + table("put", "put_array", arguments={"rows": 300_000})
+    text += table("end", "end_server", after=["put"])
+    with pytest.raises(mg.workflow.WorkflowError, match="server 1 of the workflow does not answer"):
+        mg.workflow.run(written(tmp_path, text), executor=pool)
+
+
+def test_a_module_that_does_not_stop_is_ended_with_its_process(tmp_path):
+    text = "[workflow]\ngrace = 0.3\n" + table("deaf", "deaf")
+    text += table("fail", "fail_after_deaf")
+    began = time.monotonic()
+    with pytest.raises(mg.workflow.WorkflowError) as raised:
+        mg.workflow.run(written(tmp_path, text), executor="process", workers=2)
+    assert time.monotonic() - began < 50
+    assert "ValueError: no such data" in str(raised.value)
+    assert "module deaf has not ended within 0.3 s after that" in str(raised.value)
+    assert statuses(raised.value.result) == {"deaf": "stopped", "fail": "failed"}
+
+
+# ------------------------------------------------------------------- strangers
+
+
+class Marks:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_server_unpickles_nothing_of_a_stranger(tmp_path):
+    key = b"k" * 32
+    address = start(key, "localhost")
+    assert isinstance(address, tuple)
+    payload = pickle.dumps(Marks(tmp_path / "mark"))
+    silent = socket.create_connection(address)  # and takes no other's place
+    for word in (payload, len(payload).to_bytes(4, "big") + payload):
+        with socket.create_connection(address) as stranger:
+            stranger.sendall(word)
+    with pytest.raises(multiprocessing.AuthenticationError):
+        connect(address, b"another key")
+    board, pieces = connect(address, key)
+    assert board.put(board.begin(0, 0, "module a"), "x", b"value") == ("done", ())
+    assert board.find("x") == (b"value",)
+    silent.close()
+    pieces.end()
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_socket_of_one_host_is_in_a_private_folder():
+    address = start(b"k" * 32, "")
+    assert isinstance(address, str)
+    assert Path(address).parent.stat().st_mode & 0o077 == 0
+    connect(address, b"k" * 32)[1].end()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import ConfigError, MagmagraphError, message
-from ..executors import executor_of
+from ..executors import Processes, Serial, executor_of, workers_of
 from ..ir.ranks import current
 from ..ir.types import FilePath
 from .file import parse, text_of
@@ -42,7 +42,7 @@ def run(
     path: FilePath,
     output: str | os.PathLike[str] | None = None,
     *,
-    executor: str | Executor | None = None,
+    executor: Any = None,
     workers: int | None = None,
 ) -> Result:
     r"""Run the workflow of a file.
@@ -54,9 +54,9 @@ def run(
     output
         The folder of what modules write, in the place of the file's.
     executor
-        What runs modules: "serial", "process", "mpi", "dask", or an executor of
-        `concurrent.futures`. By default "mpi" under ``mpiexec``, where all ranks call this, and
-        "serial" elsewhere.
+        What runs modules: "serial", "process", "mpi", "dask", the address of a scheduler of Dask,
+        a client of Dask, or an executor of `concurrent.futures`. By default "mpi" under
+        ``mpiexec``, where all ranks call this, and "serial" elsewhere.
     workers
         How many modules run at once: each copy occupies as many workers as it has processes.
 
@@ -89,7 +89,15 @@ def run(
     '1\n'
     """
     ranks = current()
-    mpi = executor == "mpi" or (executor is None and ranks.kind == "MPI" and ranks.size > 1)
+    mpi = ranks.size > 1 and executor in (None, "mpi")
+    if mpi and ranks.kind == "threads":
+        raise ConfigError(
+            message(
+                f"workflow.run is called on {ranks.size} ranks that are threads",
+                need="ranks of MPI, or one call with an executor",
+                hint="executor=concurrent.futures.ThreadPoolExecutor(4)",
+            )
+        )
     spec = executor or ("mpi" if mpi else "serial")
     workflow = _checked(path, output, ranks.size - 1 if mpi else None) if ranks.rank == 0 else None
     if mpi:
@@ -97,11 +105,19 @@ def run(
     outcome: Result | MagmagraphError = Result("", (), 0)
     with executor_of(spec, workers) as pool:
         if pool is not None:  # on rank 0
-            engine = {"mpi": "ranks", "serial": "serial"}.get(str(spec), "processes")
+            engine = "ranks" if mpi else _engine_of(pool)
             outcome = _Driver(_raised(workflow), pool, engine, workers).outcome()
     if mpi:
         outcome = ranks.from_first(outcome, "the end of a workflow")
     return cast(Result, _raised(outcome))
+
+
+def _engine_of(pool: Executor) -> str:
+    """Return where an executor runs what is submitted."""
+    if isinstance(pool, Serial):
+        return "serial"
+    threads = isinstance(pool, ThreadPoolExecutor) and not isinstance(pool, Processes)
+    return "threads" if threads else "processes"
 
 
 def _start_server(space: Space, number: int, count: int, key: bytes, host: str) -> Server:
@@ -163,18 +179,6 @@ class _Run:
         return f"{self.title} has not started, and needs {after}{workers}"
 
 
-def _workers_of(pool: Executor) -> int:
-    """Return how many calls an executor runs at once."""
-    for name in ("_max_workers", "num_workers"):  # of the standard library, of mpi4py
-        if isinstance(count := getattr(pool, name, None), int):
-            return count
-    if hasattr(pool, "_client"):  # of Dask
-        return sum(pool._client.nthreads().values())
-    raise ConfigError(
-        message(f"{type(pool).__name__} does not say how many workers it has", hint="workers=4")
-    )
-
-
 class _Driver:
     """Submits what can start, and waits for what runs."""
 
@@ -182,8 +186,8 @@ class _Driver:
         self, workflow: Workflow, pool: Executor, engine: str, workers: int | None
     ) -> None:
         self.workflow, self.pool = workflow, pool
-        self.engine = "threads" if isinstance(pool, ThreadPoolExecutor) else engine
-        self.workers = 1 if engine == "serial" else workers or _workers_of(pool)
+        self.engine = engine
+        self.workers = 1 if engine == "serial" else workers or workers_of(pool)
         workflow.check_workers(self.workers)
         self.zero = time.time()
         self.records: list[ModuleRun] = []
@@ -226,7 +230,8 @@ class _Driver:
         if self.engine in ("serial", "threads"):
             return Space(None, self.workflow.servers, b"")
         key = secrets.token_bytes(32)
-        host = "" if isinstance(self.pool, ProcessPoolExecutor) else platform.node()
+        one_host = isinstance(self.pool, (ProcessPoolExecutor, Processes))
+        host = "" if one_host else platform.node()
         board, count = start(key, host), self.workflow.servers
         space = Space(board, (), key)
         futures = [
@@ -392,6 +397,8 @@ class _Driver:
             current().abort(text)
         for future in (f for other in self.running for f in other.futures):
             future.cancel()
+        if isinstance(self.pool, Processes):
+            self.pool.kill()
         for process in list(getattr(self.pool, "_processes", {}).values()):
             process.kill()
         for other in self.running:

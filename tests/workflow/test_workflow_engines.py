@@ -22,7 +22,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Executor]:
-    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as executor:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["magmagraph.workflow.worker"])  # one import for all workers
+    with ProcessPoolExecutor(3, context) as executor:
         yield executor
 
 
@@ -74,13 +76,20 @@ def test_a_module_of_several_ranks_is_started_by_a_worker(tmp_path, pool):
     assert statuses(raised.value.result) == {"mean": "done", "fail": "failed"}
 
 
+def test_ranks_that_are_threads_are_refused(tmp_path):
+    path = written(tmp_path, table("first", "nothing"))
+    with pytest.raises(mg.errors.ConfigError, match="called on 2 ranks that are threads"):
+        mg.distributed.threads(2, lambda: mg.workflow.run(path))
+
+
 # ------------------------------------------------------------------- what dies
 
 
 def test_a_worker_that_is_killed_is_a_failure_of_its_module(tmp_path):
     text = table("first", "nothing") + table("die", "die", after=["first"])
     text += table("next", "nothing", after=["die"])
-    with pytest.raises(mg.workflow.WorkflowError, match="^module die: BrokenProcessPool") as raised:
+    died = "^module die: BrokenExecutor: the process"
+    with pytest.raises(mg.workflow.WorkflowError, match=died) as raised:
         mg.workflow.run(written(tmp_path, text), executor="process", workers=2)
     assert statuses(raised.value.result) == {"first": "done", "die": "failed", "next": "skipped"}
 
@@ -92,6 +101,7 @@ def test_a_server_that_is_gone_is_named(tmp_path, pool):
         mg.workflow.run(written(tmp_path, text), executor=pool)
 
 
+@pytest.mark.slow
 def test_a_module_that_does_not_stop_is_ended_with_its_process(tmp_path):
     text = "[workflow]\ngrace = 0.3\n" + table("deaf", "deaf")
     text += table("fail", "fail_after_deaf")

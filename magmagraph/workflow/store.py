@@ -20,6 +20,8 @@ __all__ = ["Piece", "Space", "Store", "WorkflowStopped", "WorkflowTimeout"]
 CUT = 1 << 20  # bytes from which a value is cut over the servers
 PART = 1 << 20  # bytes that a call of a server carries: larger ones are ten times slower
 T = TypeVar("T")
+# The name of a piece, its server, start and stop: servers import no class of this package.
+Place = tuple[str, int, int, int]
 
 
 class WorkflowStopped(MagmagraphError, RuntimeError):
@@ -97,11 +99,11 @@ class Space:
     def put(self, ticket: int, key: str, value: Any) -> None:
         """Cut a large value over the servers, and give its description to the board."""
         kind, held = encode(value)
-        places: tuple[tuple[str, Piece], ...] = ()
+        places: tuple[Place, ...] = ()
         if held.nbytes >= CUT:
             ends = np.linspace(0, held.nbytes, len(self.pieces) + 1).astype(int).tolist()
-            pieces = map(Piece, range(len(self.pieces)), ends, ends[1:])
-            places = tuple((f"{key} {uuid.uuid4().hex}", piece) for piece in pieces)
+            name = f"{key} {uuid.uuid4().hex}"
+            places = tuple((name, i, ends[i], ends[i + 1]) for i in range(len(self.pieces)))
 
             def send(pieces: Pieces, name: str, piece: Piece) -> None:
                 for at in range(piece.start, piece.stop, PART):
@@ -138,17 +140,17 @@ class Space:
         found = self.ask(self.board.find, key)
         places = found[1] if found else ()
         sizes = self._each(places, lambda pieces, name, piece: pieces.size(name))
-        return [(piece, size) for (_, piece), size in zip(places, sizes, strict=True)]
+        return [(Piece(*place[1:]), size) for place, size in zip(places, sizes, strict=True)]
 
     def _each(
         self,
-        places: Sequence[tuple[str, Piece]],
+        places: Sequence[Place],
         call: Callable[[Pieces, str, Piece], T],
     ) -> list[T]:
         """Call something for each part, for all servers at the same time."""
 
-        def one(place: tuple[str, Piece]) -> T:
-            name, piece = place
+        def one(place: Place) -> T:
+            name, piece = place[0], Piece(*place[1:])
             return self.ask(call, self.pieces[piece.server], name, piece, server=piece.server)
 
         if self.local or not places:

@@ -11,11 +11,14 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 from workflows import statuses, table
 
 import magmagraph as mg
 from magmagraph.workflow.space import connect, start
+from magmagraph.workflow.store import Space
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -37,6 +40,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def example(tmp_path: Path, **options: Any) -> tuple[set[str], str]:
     """Run the example; return what became of its modules, and what the last one has written."""
     result = mg.workflow.run(EXAMPLES / "workflow.toml", tmp_path / "out", **options)
+    assert len(statuses(result)) == 5
     return set(statuses(result).values()), (tmp_path / "out" / "choice.txt").read_text()
 
 
@@ -112,6 +116,50 @@ def test_a_module_that_does_not_stop_is_ended_with_its_process(tmp_path):
     assert "ValueError: no such data" in str(raised.value)
     assert "module deaf has not ended within 0.3 s after that" in str(raised.value)
     assert statuses(raised.value.result) == {"deaf": "stopped", "fail": "failed"}
+
+
+# ------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.zeros((0, 3)),
+        np.float32(2.5),
+        np.arange(6).reshape(2, 3).T,
+        np.array("2020-01-01", "datetime64[D]"),
+        np.array([1.5, -0.0, np.nan], ml_dtypes.bfloat16),
+        np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
+        np.array(["text", None], object),
+        np.ones(1 << 18, ">f4"),
+        "x" * (1 << 21),
+        {"weights": np.ones(3)},
+    ],
+    ids=lambda value: str(getattr(value, "dtype", type(value).__name__)),
+)
+def test_values_come_back_as_they_were(value):
+    space = Space(None, 3, b"")
+    ticket = space.board.begin(0, 0, "module a")
+    space.put(ticket, "x", value)
+    found = space.get(ticket, "x", None)
+    assert type(found) is type(value)
+    if isinstance(value, np.ndarray):
+        assert (found.dtype, found.shape) == (value.dtype, value.shape)
+        assert found.tolist() == value.tolist() or np.isnan(value.astype(float)).any()
+    else:
+        assert str(found) == str(value)
+
+
+def test_a_value_that_is_replaced_while_it_is_read_is_read_again():
+    space = Space(None, 2, b"")
+    ticket = space.board.begin(0, 0, "module a")
+    space.put(ticket, "x", np.zeros(1 << 18))
+    first, describe = space.board.find("x"), space.board.get
+    later = iter([("done", first)])
+    space.put(ticket, "x", np.ones(1 << 18))
+    space.board.get = lambda *arguments: next(later, None) or describe(*arguments)
+    assert space.get(ticket, "x", None).sum() == 1 << 18
+    assert sum(len(pieces._held) for pieces in space.pieces) == 2  # the first value is released
 
 
 # ------------------------------------------------------------------- strangers

@@ -270,7 +270,7 @@ def _check_places(where: str, word: str, point: Mapping[str, Any]) -> None:
                 raise ValueError(f"the format {form!r} has a width above 999")
         if names <= set(sample):
             word.format_map(sample)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # a dict has no format .2f
         raise ConfigError(
             message(f"{where} command has {word!r}: {error}", hint="{{ and }} are braces")
         ) from None

@@ -73,9 +73,7 @@ def test_messages_of_copies_are_told_apart(flow):
 
 
 def test_a_ring_of_copies_over_two_servers(flow):
-    text = table(
-        "ring", "ring", copies=3, arguments={"steps": 25}
-    )
+    text = table("ring", "ring", copies=3, arguments={"steps": 25})
     assert flow(text, 3).ok
 
 

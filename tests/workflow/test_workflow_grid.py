@@ -62,6 +62,11 @@ def test_a_point_that_returns_no_number_has_failed(flow):
     assert statuses(result) == {"fit": "done"}
 
 
+def test_a_format_that_does_not_fit_a_value_is_refused(flow):
+    with pytest.raises(mg.errors.ConfigError, match=r"command has '\{x:.2f\}'"):
+        flow("[modules.a]\ncommand = ['true', '{x:.2f}']\ngrid = {x = [{y = 1}]}\n")
+
+
 @pytest.mark.parametrize(
     ("grid", "said"),
     [

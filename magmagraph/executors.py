@@ -6,6 +6,7 @@ executors of this module can be used after that, except MPI's, whose library end
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import shutil
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 from .errors import ConfigError, message
 from .ir.cores import allowed_cores
 from .ir.launchers import is_started
+from .ir.ranks import current
 
 __all__ = ["Processes", "Serial", "executor_of", "has_died", "workers_of"]
 
@@ -65,13 +67,21 @@ class Processes(ThreadPoolExecutor):
         Threads of numerical libraries in each; an equal part of the cores unless given.
     timeout
         Seconds after which a call's process is ended; the call raises TimeoutError.
+    prepare
+        Called in each process before its first call, for which no time is counted.
     """
 
     def __init__(
-        self, workers: int, *, threads: int | None = None, timeout: float | None = None
+        self,
+        workers: int,
+        *,
+        threads: int | None = None,
+        timeout: float | None = None,
+        prepare: Callable[[], Any] | None = None,
     ) -> None:
         super().__init__(workers, "magmagraph process")
         self.timeout = timeout
+        self._prepare = prepare
         self._each = threads or max(1, allowed_cores() // workers)
         self._own = threading.local()
         self._starting = threading.Lock()
@@ -126,7 +136,7 @@ class Processes(ThreadPoolExecutor):
             if self._killed:
                 raise BrokenExecutor("the executor was ended")
             with _environment(changes):
-                first = pool.submit(os.getpid)
+                first = pool.submit(_first_call, self._prepare)
         try:
             self._pools[pool] = first.result()
         except BrokenExecutor:
@@ -168,7 +178,7 @@ def executor_of(spec: Any, workers: int | None = None, **options: Any) -> Iterat
     workers : int, optional
         How many processes; the cores of this machine unless given.
     **options
-        Of "process": `threads` and `timeout` (see `Processes`). Of "dask": those of
+        Of "process": `threads`, `timeout` and `prepare` (see `Processes`). Of "dask": those of
         ``distributed.Client``.
 
     Yields
@@ -223,10 +233,10 @@ def workers_of(executor: Executor) -> int:
     """Return how many calls an executor runs at once; the cores of this machine if unknown."""
     client = getattr(executor, "_client", None)
     if client is not None:  # Dask's
-        return max(1, sum(client.nthreads().values()))
+        return max(1, sum(map(int, client.nthreads().values())))
     if isinstance(executor, Serial):
         return 1
-    return getattr(executor, "_max_workers", None) or allowed_cores()
+    return int(getattr(executor, "_max_workers", None) or allowed_cores())
 
 
 def has_died(error: BaseException) -> bool:
@@ -237,10 +247,11 @@ def has_died(error: BaseException) -> bool:
 @contextmanager
 def _ranks(count: int) -> Iterator[Executor | None]:
     try:
-        from mpi4py import futures  # optional
+        futures: Any = importlib.import_module("mpi4py.futures")  # optional
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
         raise _missing("mpi", f"mpi4py ({error})") from None
     if is_started():
+        current()  # all ranks make the communicator together, before some of them serve
         with futures.MPICommExecutor() as executor:
             yield executor
         return
@@ -254,22 +265,23 @@ def _ranks(count: int) -> Iterator[Executor | None]:
                     hint="mpiexec -n 4 python ..., or pip install 'magmagraph[mpi]'",
                 )
             )
-        with futures.MPIPoolExecutor(count) as executor:
+        with futures.MPIPoolExecutor(count, path=sys.path) as executor:
             yield executor
 
 
 @contextmanager
 def _dask(address: str | None, count: int, options: dict[str, Any]) -> Iterator[Any]:
     try:
-        from distributed import Client, LocalCluster  # optional
-    except ImportError:
+        distributed: Any = importlib.import_module("distributed")  # optional
+        cluster_of, client_of = distributed.LocalCluster, distributed.Client
+    except (ImportError, AttributeError):
         raise _missing("dask", "distributed") from None
     if address is not None:
-        with Client(address, **options) as client:
+        with client_of(address, **options) as client:
             yield client
         return
     settings = {"n_workers": count, "threads_per_worker": 1, "dashboard_address": None, **options}
-    with LocalCluster(**settings) as cluster, Client(cluster) as client:
+    with cluster_of(**settings) as cluster, client_of(cluster) as client:
         yield client
 
 
@@ -289,6 +301,12 @@ def _begin_worker(safe_path: str | None) -> None:
         os.environ[_SAFE_PATH] = safe_path
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _first_call(prepare: Callable[[], Any] | None) -> int:
+    if prepare is not None:
+        prepare()
+    return os.getpid()
 
 
 def _follow_parent() -> None:

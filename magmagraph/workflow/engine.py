@@ -187,7 +187,8 @@ class _Driver:
     ) -> None:
         self.workflow, self.pool = workflow, pool
         self.engine = engine
-        self.workers = 1 if engine == "serial" else workers or workers_of(pool)
+        most = current().size - 1 if engine == "ranks" else workers_of(pool)
+        self.workers = most if engine in ("serial", "ranks") else workers or most
         workflow.check_workers(self.workers)
         self.zero = time.time()
         self.records: list[ModuleRun] = []

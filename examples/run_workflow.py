@@ -1,6 +1,7 @@
-"""A workflow of four modules: data, three fits at once, a program, and a choice.
+"""A workflow of five modules: data, three fits at once, a program, a choice, and a check of it.
 
-    python examples/run_workflow.py
+    python examples/run_workflow.py                 # one module after the other
+    python examples/run_workflow.py process         # in processes; or dask
     mpiexec -n 5 python examples/run_workflow.py
     mpiexec -n 5 magmagraph workflow run examples/workflow.toml -o timeline.svg
 
@@ -8,6 +9,7 @@
 they share values through a store, and send each other messages.
 """
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,11 +47,23 @@ def choose(context):
     lines = [f"rate {rate:<5g} loss {loss:.4f}" for rate, loss in losses]
     lines.append(f"best: copy {best}, weights {weights[0]:.2f} and {weights[1]:.2f}")
     (context.output / "choice.txt").write_text("\n".join(lines) + "\n")
+    context.send("check", best)
+
+
+def check(context):
+    """Compare the chosen weights with those of least squares."""
+    x, y = context.store.get("points")
+    weights = context.store.get(f"weights {context.receive('choose')}")
+    error = np.abs(weights - np.linalg.lstsq(x, y)[0]).max()
+    with (context.output / "choice.txt").open("a") as file:
+        file.write(f"least squares: at most {error:.3f} away\n")
 
 
 def main():
     """Run the workflow beside this file, and show what it has written."""
-    result = mg.workflow.run(Path(__file__).with_name("workflow.toml"), output="workflow-output")
+    executor = sys.argv[1] if len(sys.argv) > 1 else None
+    path = Path(__file__).with_name("workflow.toml")
+    result = mg.workflow.run(path, output="workflow-output", executor=executor)
     if mg.distributed.rank() != 0:
         return
     print(result)

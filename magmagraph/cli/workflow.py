@@ -11,6 +11,8 @@ from pathlib import Path
 
 from . import tables
 
+EXECUTORS = ("serial", "process", "mpi", "dask")
+
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
@@ -18,12 +20,14 @@ def declare(parser: argparse.ArgumentParser) -> None:
     run = parts.add_parser("run", help="run it; the status is 1 if a module fails")
     run.add_argument("file", metavar="FILE.toml")
     run.add_argument("--folder", metavar="PATH", help="of what modules write")
+    run.add_argument("--executor", choices=EXECUTORS, help="what runs modules")
+    run.add_argument("--workers", type=int, metavar="N", help="how many modules run at once")
     run.add_argument("--csv", metavar="PATH", help="write what ran as a table")
     run.add_argument("--json", metavar="PATH", help="write what ran as JSON")
     run.add_argument("-o", "--output", metavar="PATH.svg", help="draw what ran where and when")
     check = parts.add_parser("check", help="check the file and show its modules")
     check.add_argument("file", metavar="FILE.toml")
-    check.add_argument("-n", "--ranks", type=int, metavar="N", help="also whether N ranks do")
+    check.add_argument("-n", "--workers", type=int, metavar="N", help="also whether N workers do")
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -40,7 +44,9 @@ def _run(chosen: argparse.Namespace) -> int:
 
     error = None
     try:
-        result = run_workflow(Path(chosen.file), chosen.folder)
+        result = run_workflow(
+            Path(chosen.file), chosen.folder, executor=chosen.executor, workers=chosen.workers
+        )
     except ConfigError:  # the same on all ranks: nothing has started
         if current().rank:
             return 0  # rank 0 speaks: a status here could end it before it has
@@ -69,8 +75,8 @@ def _check(chosen: argparse.Namespace) -> int:
     from ..workflow import read
 
     workflow = read(Path(chosen.file))
-    if chosen.ranks:
-        workflow.place(chosen.ranks)
+    if chosen.workers:
+        workflow.check_workers(chosen.workers)
     rows = [("module", "what", "after", "processes", "copies", "iterations")]
     rows += [
         (
@@ -84,7 +90,7 @@ def _check(chosen: argparse.Namespace) -> int:
         for module in workflow.modules.values()
     ]
     tables.show(rows, left=(0, 1, 2))
-    least = workflow.least_ranks()
-    ranks = "1 rank" if least == 1 else f"{least} ranks"
-    print(f"{workflow.source} is in order; it needs {ranks} at least")
+    least = workflow.least_workers
+    workers = "1 worker" if least == 1 else f"{least} workers"
+    print(f"{workflow.source} is in order; it needs {workers} at least")
     return 0

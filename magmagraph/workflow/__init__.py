@@ -9,18 +9,19 @@ Functions that are modules are called with a `Context`; `run` returns a `Result`
 """
 
 from ..help.argument_errors import tell, tell_classes
-from .client import WorkflowStopped, WorkflowTimeout
-from .context import Context, Store
+from .context import Context
 from .engine import run
 from .file import read
 from .modules import Module, Workflow
 from .program import ProgramError
 from .result import ModuleRun, Result, WorkflowError
+from .store import Piece, Store, WorkflowStopped, WorkflowTimeout
 
 __all__ = [
     "Context",
     "Module",
     "ModuleRun",
+    "Piece",
     "ProgramError",
     "Result",
     "Store",

@@ -1,68 +1,18 @@
-"""What a module is given: where it runs, messages to other modules, the shared store."""
+"""What a module is called with: where it runs, messages to other modules, the shared store."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, message
 from ..ir.communicator import Communicator
-from .client import Client
-from .modules import Module
+from .modules import Module, Workflow
+from .store import Space, Store, check_stopped, decode, encode, limit
 
-__all__ = ["Context", "Store"]
-
-
-class Store:
-    """Values by key, which all modules share: ``context.store``."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def put(self, key: str, value: Any) -> None:
-        """Give a key a value, in place of an earlier one; this never waits.
-
-        Who is sent a message afterwards, or comes after this module, gets this value.
-
-        Parameters
-        ----------
-        key
-            A text.
-        value
-            Anything that can be pickled.
-
-        Raises
-        ------
-        GraphError
-            The key is no text.
-        WorkflowStopped
-            The workflow has failed.
-        """
-        self._client.put(_key(key), value)
-
-    def get(self, key: str, timeout: float | None = None) -> Any:
-        """Return the value of a key; wait until there is one.
-
-        Parameters
-        ----------
-        key
-            A text.
-        timeout
-            Seconds; None for as long as somebody can still put it.
-
-        Raises
-        ------
-        GraphError
-            The key is no text, or the time no number above 0.
-        WorkflowTimeout
-            It was not put in time.
-        CommunicationError
-            All modules that run wait, so that nobody can put it.
-        WorkflowStopped
-            The workflow has failed.
-        """
-        return self._client.get(_key(key), _limit(timeout))
+__all__ = ["Context"]
 
 
 class Context:
@@ -88,6 +38,8 @@ class Context:
         Of a rank, as the file says; 0 where it does not.
     arguments : Mapping
         The module's table ``arguments``.
+    point : dict
+        The values of this copy's point of the module's ``grid``.
     output : Path
         The folder for files.
     store : Store
@@ -96,27 +48,31 @@ class Context:
 
     def __init__(
         self,
-        client: Client,
+        workflow: Workflow,
         module: Module,
         copy: int,
+        turn: int,
         iteration: int,
         communicator: Communicator,
-        ranks: tuple[int, ...],
+        ranks: Sequence[int],
+        space: Space,
+        ticket: int,
     ) -> None:
-        self._client = client
+        self._workflow, self._space, self._ticket = workflow, space, ticket
         self.module, self.arguments = module.name, module.arguments
         self.copy, self.copies = copy, module.copies
         self.iteration, self.iterations = iteration, module.iterations
-        self.communicator, self.ranks = communicator, ranks
-        self.turn, self.turns = client.turn, client.workflow.iterations
+        self.turn, self.turns = turn, workflow.iterations
+        self.communicator, self.ranks = communicator, tuple(ranks)
         self.rank, self.size = communicator.rank, communicator.size
         self.threads = module.threads
-        self.store = Store(client)
+        self.point = module.point(copy)
+        self.store = Store(space, ticket)
 
     @property
     def output(self) -> Path:
         """The folder for files, which is made when it is asked for."""
-        folder = self._client.workflow.output
+        folder = self._workflow.output
         os.makedirs(folder, exist_ok=True)
         return folder
 
@@ -162,7 +118,11 @@ class Context:
                     need="how many turns later, an int of at least 0",
                 )
             )
-        self._client.send((module, copy, rank, self.turn + later), value)
+        kind, held = encode(value)
+        self._space.wait(
+            self._space.board.send, self._ticket,
+            (module, copy, rank, self.turn + later), self.module, self.copy, kind, bytes(held),
+        )  # fmt: skip
 
     def receive(self, module: str, timeout: float | None = None, copy: int | None = None) -> Any:
         """Return the next object that a module has sent to this copy and rank; wait for it.
@@ -195,7 +155,11 @@ class Context:
                     need=f"copy from 0 to {found.copies - 1}",
                 )
             )
-        return self._client.receive(module, copy, _limit(timeout))
+        own = (self.module, self.copy, self.rank, self.turn)
+        board = self._space.board
+        return decode(
+            *self._space.wait(board.receive, self._ticket, own, module, copy, limit(timeout))
+        )
 
     def last_turn(self) -> None:
         """Say that the whole workflow need not run again: what has begun comes to its end.
@@ -205,10 +169,11 @@ class Context:
         WorkflowStopped
             The workflow has failed.
         """
-        self._client.last()
+        check_stopped(self._space, self._ticket)
+        self._space.ask(self._space.board.last)
 
     def _function(self, name: str) -> Module:
-        modules = self._client.workflow.modules
+        modules = self._workflow.modules
         if name not in modules or modules[name].command:
             raise GraphError(
                 message(
@@ -221,17 +186,3 @@ class Context:
     def __repr__(self) -> str:
         place = f"copy {self.copy}, iteration {self.iteration}, rank {self.rank} of {self.size}"
         return f"<context of module {self.module}, {place}>"
-
-
-def _key(key: Any) -> str:
-    if not isinstance(key, str):
-        raise GraphError(message(f"the key {key!r}", need="a text", hint=f"{str(key)!r}"))
-    return key
-
-
-def _limit(timeout: float | None) -> float | None:
-    if timeout is not None and (
-        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
-    ):
-        raise GraphError(message(f"timeout={timeout!r}", need="seconds above 0, or None"))
-    return timeout

@@ -1,58 +1,81 @@
-"""Run a workflow on all ranks of the job."""
+"""Run a workflow: submit each module to an executor when what it comes after is done."""
 
 from __future__ import annotations
 
-import contextlib
+import graphlib
 import os
-import pickle
 import platform
 import secrets
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ..errors import CommunicationError, ConfigError, MagmagraphError
-from ..ir.communicator import Communicator
+from ..errors import ConfigError, MagmagraphError, message
+from ..executors import Processes, Serial, executor_of, workers_of
 from ..ir.ranks import current
 from ..ir.types import FilePath
-from .client import Client
 from .file import parse, text_of
-from .line import JOB, Line, Pause
-from .modules import Workflow
-from .result import Result, WorkflowError
-from .service import Metadata, Server
-from .worker import Worker
+from .modules import Module, Workflow
+from .result import ModuleRun, Result, WorkflowError
+from .space import Server, start
+from .store import Space
+from .worker import Job, Outcome, run_copy
 
 __all__ = ["run"]
 
+_STATES = ("done", "stopped", "failed")
 
-def run(path: FilePath, output: str | os.PathLike[str] | None = None) -> Result:
-    r"""Run the workflow of a file; called by all ranks of the job.
+
+def run(
+    path: FilePath,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    executor: Any = None,
+    workers: int | None = None,
+) -> Result:
+    r"""Run the workflow of a file.
 
     Parameters
     ----------
     path
-        Of the TOML file; that of rank 0 counts.
+        Of the TOML file.
     output
         The folder of what modules write, in the place of the file's.
+    executor
+        What runs modules: "serial", "process", "mpi", "dask", the address of a scheduler of Dask,
+        a client of Dask, or an executor of `concurrent.futures`. By default "mpi" under
+        ``mpiexec``, where all ranks call this, and "serial" elsewhere.
+    workers
+        How many modules run at once: each copy occupies as many workers as it has processes.
 
     Returns
     -------
     Result
-        The same on all ranks.
+        Under MPI the same on all ranks.
 
     Raises
     ------
     ConfigError
-        The file is wrong, or there are too few ranks; nothing has started.
+        The file is wrong, or there are too few workers; nothing has started.
     WorkflowError
         A module failed, with its name, copy, iteration, rank and cause; `WorkflowError.result`
         holds what ran. With ``on_failure = "continue"`` it is in the result instead.
 
     Notes
     -----
-    Under MPI, one rank holds the shared store and runs no module: start one more.
+    With "mpi", rank 0 starts modules on the other ranks: start one more.
 
     Examples
     --------
@@ -65,139 +88,323 @@ def run(path: FilePath, output: str | os.PathLike[str] | None = None) -> Result:
     >>> pathlib.Path(found.runs[0].output).read_text()
     '1\n'
     """
-    communicator = current()
-    workflow, place, number = _agreed(path, output, communicator)
-    workers, servers, metadata = place
-    line = Line(communicator, number)
-    zero = _zero(communicator)
-
-    def clock() -> float:
-        return time.monotonic() - zero
-
-    told: tuple[Any, ...]
-    if communicator.rank == metadata:
-        service = Metadata(line, workflow, workers, clock)
-        if communicator.rank in workers:
-            told = _alone(service, workflow, servers, metadata)
-        else:
-            told = _direct(service)
-    elif communicator.rank in servers:
-        told = _hold(Server(line, metadata))
-    else:
-        client = Client(line, workflow, servers, metadata)
-        told = Worker(line, workflow, client, clock).serve()
-    records, failure, broken = told
-    if broken is not None:
-        raise broken
-    result = Result(workflow.name, records, communicator.size)
-    if failure is not None:
-        raise WorkflowError(failure.text, result)
-    return result
+    ranks = current()
+    mpi = ranks.size > 1 and executor in (None, "mpi")
+    if mpi and ranks.kind == "threads":
+        raise ConfigError(
+            message(
+                f"workflow.run is called on {ranks.size} ranks that are threads",
+                need="ranks of MPI, or one call with an executor",
+                hint="executor=concurrent.futures.ThreadPoolExecutor(4)",
+            )
+        )
+    spec = executor or ("mpi" if mpi else "serial")
+    workflow = _checked(path, output, ranks.size - 1 if mpi else None) if ranks.rank == 0 else None
+    if mpi:
+        workflow = _raised(ranks.from_first(workflow, "the workflow file"))
+    outcome: Result | MagmagraphError = Result("", (), 0)
+    with executor_of(spec, workers) as pool:
+        if pool is not None:  # on rank 0
+            engine = "ranks" if mpi else _engine_of(pool)
+            outcome = _Driver(_raised(workflow), pool, engine, workers).outcome()
+    if mpi:
+        outcome = ranks.from_first(outcome, "the end of a workflow")
+    return cast(Result, _raised(outcome))
 
 
-def _agreed(
-    path: FilePath,
-    output: str | os.PathLike[str] | None,
-    communicator: Communicator,
-) -> tuple[Workflow, tuple[tuple[int, ...], tuple[int, ...], int], str]:
-    """Return the workflow of rank 0, once all ranks have found it right."""
-    given: Any = None
-    if communicator.rank == 0:
-        try:
-            folder = None if output is None else Path(output).resolve()
-            given = (text_of(path), str(path), folder, secrets.token_hex(8))
-        except ConfigError as error:
-            given = error
-    given = communicator.from_first(given, "the workflow file")
-    if isinstance(given, ConfigError):
-        raise given
-    text, name, folder, number = given
-    workflow = place = wrong = None
+def _engine_of(pool: Executor) -> str:
+    """Return where an executor runs what is submitted."""
+    if isinstance(pool, Serial):
+        return "serial"
+    threads = isinstance(pool, ThreadPoolExecutor) and not isinstance(pool, Processes)
+    return "threads" if threads else "processes"
+
+
+def _start_server(space: Space, number: int, count: int, key: bytes, host: str) -> Server:
+    """Start a server on this worker, and return when all others have started theirs."""
+    address = start(key, host)
+    space.ask(space.board.meet, "servers", count, number, None)
+    return address
+
+
+def _raised(value: Any) -> Any:
+    if isinstance(value, MagmagraphError):
+        raise value
+    return value
+
+
+def _checked(
+    path: FilePath, output: str | os.PathLike[str] | None, workers: int | None
+) -> Workflow | ConfigError:
+    """Return the workflow of a file whose functions and programs are there, or what is wrong."""
     try:
-        workflow = parse(text, name)
-        if folder is not None:
-            workflow = replace(workflow, output=folder)
-        place = workflow.place(communicator.size)
+        workflow = parse(text_of(path), path)
+        if output is not None:
+            workflow = replace(workflow, output=Path(output).resolve())
+        if workers is not None:
+            least = workflow.least_workers + 1
+            workflow.check_workers(
+                workers, f"mpiexec -n {least} magmagraph workflow run {workflow.source}"
+            )
         workflow.check()
-    except MagmagraphError as error:
-        wrong = error
-    told = communicator.exchange(None if wrong is None else str(wrong), "the check of a workflow")
-    first = next((error for error in told if error is not None), None)
-    if first is not None:
-        raise ConfigError(first)
-    assert workflow is not None
-    assert place is not None
-    return workflow, place, number
+    except ConfigError as error:
+        return error
+    return workflow
 
 
-def _zero(communicator: Communicator) -> float:
-    """Return the start of the workflow on this rank's clock, which is that of its host."""
-    told = communicator.exchange((platform.node(), time.monotonic()), "the start of a workflow")
-    return max(float(now) for node, now in told if node == platform.node())
+@dataclass
+class _Run:
+    """A copy of a module in one turn: waiting, or with workers."""
+
+    index: int
+    module: Module
+    copy: int
+    turn: int
+    ranks: tuple[int, ...] = ()
+    start: float = 0.0
+    futures: list[Future[Outcome]] = field(default_factory=list)
+    cause: str = ""  # why it has to end
+    late: float = inf  # when it has to have ended
+
+    @property
+    def title(self) -> str:
+        return self.module.title(self.copy, self.turn)
+
+    @property
+    def needs(self) -> str:
+        """Why it has not started, for people."""
+        count = self.module.processes
+        workers = "a free worker" if count == 1 else f"{count} free workers"
+        after = f"{', '.join(self.module.after)} to end, and " if self.module.after else ""
+        return f"{self.title} has not started, and needs {after}{workers}"
 
 
-def _direct(service: Metadata) -> tuple[Any, ...]:
-    """Serve as the metadata rank, and tell all others at the end."""
-    pause = Pause()
-    line = service.line
-    told: tuple[Any, ...]
-    try:
-        while not service.over:
-            if service.step():
-                pause.reset()
-            else:
-                pause.rest()
-        told = (service.records, service.failure, None)
-    except Exception as error:
-        told = ([], None, _portable(error))
-        with contextlib.suppress(Exception):  # of a job that has ended
-            _tell_all(line, told)
-        raise
-    _tell_all(line, told)
-    return told
+class _Driver:
+    """Submits what can start, and waits for what runs."""
 
+    def __init__(
+        self, workflow: Workflow, pool: Executor, engine: str, workers: int | None
+    ) -> None:
+        self.workflow, self.pool = workflow, pool
+        self.engine = engine
+        most = current().size - 1 if engine == "ranks" else workers_of(pool)
+        self.workers = most if engine in ("serial", "ranks") else workers or most
+        workflow.check_workers(self.workers)
+        self.zero = time.time()
+        self.records: list[ModuleRun] = []
+        self.failure = ""
+        self.failures = 0
+        self.count = 0
+        self.free = list(range(self.workers))
+        self.running: list[_Run] = []
+        self.pending: list[_Run] = []
+        self.bad: dict[str, str] = {}  # why what comes after a module of this turn is skipped
+        self.space = self._space()
 
-def _tell_all(line: Line, told: tuple[Any, ...]) -> None:
-    for rank in range(line.communicator.size):
-        if rank != line.rank:
-            line.post(rank, JOB, "over", *told)
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.time() - self.zero
 
+    def outcome(self) -> Result | WorkflowError:
+        """Run all turns."""
+        try:
+            for turn in range(self.workflow.iterations):
+                self._turn(turn)
+                self.space.ask(self.space.board.forget, turn)
+                if self.failure or self.space.ask(self.space.board.is_last):
+                    break
+        except BaseException:
+            self._stop([run.index for run in self.running], "the workflow was interrupted")
+            raise
+        finally:
+            self.space.end()
+        result = self._result()
+        return WorkflowError(self.failure, result) if self.failure else result
 
-def _hold(server: Server) -> tuple[Any, ...]:
-    """Serve values until the workflow is over."""
-    pause = Pause()
-    while True:
-        if server.step():
-            pause.reset()
-        elif (got := server.line.poll(JOB)) is not None:
-            return tuple(got[1][1:])
-        else:
-            pause.rest()
+    def _result(self) -> Result:
+        count = current().size if self.engine == "ranks" else self.workers
+        return Result(self.workflow.name, self.records, count)
 
+    def _space(self) -> Space:
+        """Start the servers: the metadata server here, the others on different workers."""
+        if self.engine in ("serial", "threads"):
+            return Space(None, self.workflow.servers, b"")
+        key = secrets.token_bytes(32)
+        one_host = isinstance(self.pool, (ProcessPoolExecutor, Processes))
+        host = "" if one_host else platform.node()
+        board, count = start(key, host), self.workflow.servers
+        space = Space(board, (), key)
+        futures = [
+            self.pool.submit(_start_server, space, i, count, key, host) for i in range(count)
+        ]
+        return Space(board, tuple(future.result() for future in futures), key) if count else space
 
-def _alone(
-    service: Metadata, workflow: Workflow, servers: tuple[int, ...], metadata: int
-) -> tuple[Any, ...]:
-    """Be everything in one process: whoever waits does the service's work meanwhile."""
-    line = service.line
-    ending = False
+    def _turn(self, turn: int) -> None:
+        """Run all modules once."""
+        modules = self.workflow.modules
+        order = graphlib.TopologicalSorter({name: m.after for name, m in modules.items()})
+        order.prepare()
+        copies = [(module, copy) for module in modules.values() for copy in range(module.copies)]
+        self.pending = [_Run(self.count + i, *of, turn) for i, of in enumerate(copies)]
+        self.count += len(copies)
+        self.bad = {}
+        left = {name: module.copies for name, module in modules.items()}
+        ready: set[str] = set()
+        while self.pending or self.running:
+            ready.update(order.get_ready())
+            closed = self._skipped(ready)
+            if not closed:
+                self._start(ready)
+                closed = self._ended()
+            for name in (run.module.name for run in closed):
+                left[name] -= 1
+                if not left[name] and name in ready:
+                    order.done(name)
 
-    def idle() -> bool:
-        nonlocal ending
-        if service.over and not ending:
-            ending = True
-            line.post(line.rank, JOB, "over", service.records, service.failure, None)
-            return True
-        return service.step()
+    def _skipped(self, ready: set[str]) -> list[_Run]:
+        """Skip everything after a failure that stops the workflow, or what comes after one."""
+        skipped = []
+        for run in self.pending:
+            after = (f"it comes after {self.bad[n]}" for n in run.module.after if n in self.bad)
+            cause = self.failure or (next(after, "") if run.module.name in ready else "")
+            if cause:
+                skipped.append(run)
+                self.bad.setdefault(run.module.name, f"{run.title}, which was skipped")
+                self._record(run, 0, (), "skipped", cause.partition("\n")[0], self.now, self.now)
+        self.pending = [run for run in self.pending if run not in skipped]
+        return skipped
 
-    client = Client(line, workflow, servers, metadata, idle)
-    return Worker(line, workflow, client, service._clock).serve()
+    def _start(self, ready: set[str]) -> None:
+        """Submit what there are workers for, in the order of the file."""
+        starting = []
+        for run in self.pending:
+            count = run.module.processes
+            if run.module.name in ready and count <= len(self.free):
+                run.ranks, self.free = tuple(self.free[:count]), self.free[count:]
+                starting.append(run)
+        self.pending = [run for run in self.pending if run not in starting]
+        self.running += starting
+        # A worker that waits is to find all others that run here already.
+        ranks = {r.index: 1 if r.module.command else r.module.processes for r in self.running}
+        self.space.ask(self.space.board.running, ranks, [run.needs for run in self.pending])
+        for run in starting:
+            run.start = self.now
+            several = self.engine == "ranks" and not run.module.command
+            for place in range(run.module.processes if several else 1):
+                job = Job(
+                    self.workflow, run.module, run.copy, run.turn, run.index, run.ranks, place,
+                    self.engine, self.failures, self.space, self.zero,
+                )  # fmt: skip
+                run.futures.append(self._submit(job))
 
+    def _submit(self, job: Job) -> Future[Outcome]:
+        try:
+            return self.pool.submit(run_copy, job)
+        except (BrokenExecutor, RuntimeError) as error:  # a pool whose workers have died
+            failed: Future[Outcome] = Future()
+            failed.set_exception(error)
+            return failed
 
-def _portable(error: Exception) -> Exception:
-    """Return an error as it can travel."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # what pickle raises depends on what it meets
-        return CommunicationError(f"{type(error).__name__}: {error}")
-    return error
+    def _ended(self) -> list[_Run]:
+        """Wait until a run has ended; return those that have."""
+        late = min(run.late for run in self.running)
+        open_futures = [f for run in self.running for f in run.futures if not f.done()]
+        if all(any(not f.done() for f in run.futures) for run in self.running):
+            wait(open_futures, None if late == inf else max(0, late - self.now), FIRST_COMPLETED)
+        for run in self.running:
+            failed = [cause for state, cause in self._outcomes(run) if state == "failed"]
+            if failed and not self.failure and self.workflow.on_failure == "stop":
+                self.failure = failed[0]
+                for other in self.running:
+                    self._hurry(other, failed[0])
+            elif failed:
+                self._hurry(run, failed[0])
+        ended = [run for run in self.running if all(f.done() for f in run.futures)]
+        self.running = [run for run in self.running if run not in ended]
+        for run in ended:
+            self._close(run)
+        for run in self.running:
+            if self.now > run.late:
+                self._give_up(run)
+        return ended
+
+    def _outcomes(self, run: _Run) -> list[Outcome]:
+        """Return what became of the ranks of a run that have ended."""
+        outcomes: list[Outcome] = []
+        for future in run.futures:
+            if future.done():
+                try:
+                    outcomes.append(future.result())
+                except Exception as error:  # of the executor: a worker that died, above all
+                    outcomes.append(("failed", f"{run.title}: {type(error).__name__}: {error}"))
+        return outcomes
+
+    def _close(self, run: _Run) -> None:
+        """Record the iterations of a run that has ended, and free its workers."""
+        self.free = sorted({*self.free, *run.ranks})
+        outcomes = self._outcomes(run)
+        state, cause = max(outcomes, key=lambda outcome: _STATES.index(outcome[0]))
+        notes = self.space.ask(self.space.board.notes, run.index)
+        iterations = sorted({iteration for iteration, _ in notes})
+        worst = "done"
+        for iteration in iterations:
+            ranks, worst, why, start, end, output, value = max(
+                (note for (i, _), note in sorted(notes.items()) if i == iteration),
+                key=lambda note: _STATES.index(note[1]),
+            )
+            self._record(run, iteration, ranks, worst, why, start, end, output, value)
+        if state != "done":
+            self.failures += 1
+            self.bad.setdefault(
+                run.module.name,
+                f"{run.title}, which " + ("failed" if state == "failed" else f"was {state}"),
+            )
+            if worst == "done":
+                self._record(run, len(iterations), run.ranks, state, cause, run.start, self.now)
+
+    def _record(
+        self,
+        run: _Run,
+        iteration: int,
+        ranks: Sequence[int],
+        status: str,
+        cause: str,
+        start: float,
+        end: float,
+        output: str = "",
+        value: Any = None,
+    ) -> None:
+        self.records.append(
+            ModuleRun(
+                run.module.name, run.copy, iteration, tuple(ranks), status, start, end, cause,
+                output, run.turn, run.module.point(run.copy), value,
+            )
+        )  # fmt: skip
+
+    def _hurry(self, run: _Run, cause: str) -> None:
+        """Let a run end within the grace."""
+        if run.late == inf:
+            run.late, run.cause = self.now + self.workflow.grace, cause
+            self._stop([run.index], cause.partition("\n")[0])
+
+    def _give_up(self, run: _Run) -> None:
+        """End the workers of a run that has not ended within the grace."""
+        text = (
+            f"{run.cause}\n  {run.title} has not ended within {self.workflow.grace:g} s after "
+            f"that, on ranks {list(run.ranks)}"
+        )
+        if self.engine == "ranks":
+            current().abort(text)
+        for future in (f for other in self.running for f in other.futures):
+            future.cancel()
+        if isinstance(self.pool, Processes):
+            self.pool.kill()
+        for process in list(getattr(self.pool, "_processes", {}).values()):
+            process.kill()
+        for other in self.running:
+            self._record(other, 0, other.ranks, "stopped", text, other.start, self.now)
+        raise WorkflowError(text, self._result())
+
+    def _stop(self, runs: list[int], cause: str) -> None:
+        self.space.ask(self.space.board.stop, runs, cause)

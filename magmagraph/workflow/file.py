@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import json
+import math
 import re
 import shlex
 import string
@@ -35,12 +36,8 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _count(value: Any) -> bool:
-    return _whole(value) and 1 <= value <= MOST
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
 
 
 def _seconds(value: Any) -> bool:
@@ -51,21 +48,23 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
-def _wholes(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_whole, value)) and len(set(value)) == len(value)
-
-
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "text": (_text, "a text"),
-    "whole": (_whole, "a rank, a whole number"),
     "count": (_count, f"a whole number of at least 1, and at most {MOST}"),
     "seconds": (_seconds, "seconds, a number above 0"),
     "texts": (_texts, "a list of texts"),
-    "wholes": (_wholes, "a list of different ranks, whole numbers"),
     "table": (lambda value: isinstance(value, dict), "a table"),
     "variables": (
         lambda value: isinstance(value, dict) and all(isinstance(v, str) for v in value.values()),
         "a table of texts",
+    ),
+    "lists": (
+        lambda value: (
+            isinstance(value, dict)
+            and bool(value)
+            and all(isinstance(v, list) and v for v in value.values())
+        ),
+        "a table of lists of values, such as {rate = [0.1, 0.01], depth = [1, 2]}",
     ),
     "failure": (lambda value: value in ("stop", "continue"), '"stop" or "continue"'),
 }
@@ -74,19 +73,19 @@ _WORKFLOW = {
     "name": "text", "on_failure": "failure", "grace": "seconds", "output": "text",
     "iterations": "count",
 }  # fmt: skip
-_STORE = {"servers": "wholes", "metadata": "whole"}
+_STORE = {"servers": "count"}
 _MODULE = {
     "function": "text",
     "command": "texts",
     "after": "texts",
     "processes": "count",
-    "ranks": "wholes",
     "threads": "count",
     "copies": "count",
     "iterations": "count",
     "timeout": "seconds",
     "arguments": "table",
     "environment": "variables",
+    "grid": "lists",
 }
 
 
@@ -114,7 +113,7 @@ def _listed(kind: str, value: Any) -> str | None:
             return json.dumps(shlex.split(value), ensure_ascii=False)
         except ValueError:
             return None
-    return f"[{value}]" if kind == "wholes" and _whole(value) else None
+    return None
 
 
 # ------------------------------------------------------------------- the file
@@ -196,9 +195,6 @@ def parse(text: str, path: FilePath) -> Workflow:
         )
     modules = {name: _module(source, name, table) for name, table in given.items()}
     _check_order(source, modules)
-    servers = tuple(store.get("servers", (-1,)))
-    if not servers:
-        raise ConfigError(message(f"{source}: [store] servers = []", need="one rank at least"))
     folder = path.resolve().parent
     return Workflow(
         top.get("name", path.stem),
@@ -207,8 +203,7 @@ def parse(text: str, path: FilePath) -> Workflow:
         float(top.get("grace", 20.0)),
         folder,
         folder / top.get("output", f"{path.stem}-output"),
-        servers,
-        store.get("metadata"),
+        store.get("servers", 0),
         source,
         top.get("iterations", 1),
     )
@@ -242,39 +237,48 @@ def _module(source: str, name: str, table: Any) -> Module:
                 need=f"no {key} beside {'function' if module.function else 'command'}",
             )
         )
+    if module.grid:
+        _check_grid(where, module, "copies" in found)
     for word in module.command:
-        _check_places(where, word)
-    wanted = {0, module.processes, module.processes * module.copies}
-    if len(module.ranks) not in wanted or min(module.ranks, default=0) < 0:
-        raise ConfigError(
-            message(
-                f"{where} ranks = {list(module.ranks)}",
-                need=f"{module.processes} ranks, from 0, for the processes of a copy"
-                + (f", or {max(wanted)} for all copies" if module.copies > 1 else ""),
-            )
-        )
+        _check_places(where, word, module.point(0))
     return module
 
 
-def _check_places(where: str, word: str) -> None:
-    sample = {name: "" if name in ("module", "python") else 0 for name in PLACES}
+def _check_grid(where: str, module: Module, copies: bool) -> None:
+    points = math.prod(map(len, module.grid.values()))
+    wrong = next((n for n in module.grid if not n.isidentifier() or n in PLACES), None)
+    if wrong is not None or copies or points > MOST:
+        raise ConfigError(
+            message(
+                f"{where} grid "
+                + (f"has the name {wrong!r}" if wrong else f"of {points} points")
+                + (" with copies" if copies else ""),
+                need=f"names of variables that are none of {', '.join(PLACES)}"
+                if wrong
+                else f"at most {MOST} points, which are the copies",
+            )
+        )
+
+
+def _check_places(where: str, word: str, point: Mapping[str, Any]) -> None:
+    sample = {name: "" if name in ("module", "python") else 0 for name in PLACES} | dict(point)
     try:
         parts = list(string.Formatter().parse(word))
         names = {name for _, name, _, _ in parts if name is not None}
         for _, _, form, _ in parts:
             if form and _WIDE.search(form):
                 raise ValueError(f"the format {form!r} has a width above 999")
-        if names <= set(PLACES):
+        if names <= set(sample):
             word.format_map(sample)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # a dict has no format .2f
         raise ConfigError(
             message(f"{where} command has {word!r}: {error}", hint="{{ and }} are braces")
         ) from None
-    if names - set(PLACES):
+    if names - set(sample):
         raise ConfigError(
             message(
-                f"{where} command has {word!r} with the unknown {sorted(names - set(PLACES))[0]!r}",
-                need=", ".join(f"{{{name}}}" for name in PLACES),
+                f"{where} command has {word!r} with the unknown {sorted(names - set(sample))[0]!r}",
+                need=", ".join(f"{{{name}}}" for name in sample),
             )
         )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import graphlib
 import importlib
 import inspect
+import math
 import os
 import shutil
 import sys
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from ..errors import ConfigError, message
 
@@ -34,9 +36,7 @@ class Module:
     after
         The modules that have to be done before.
     processes
-        Ranks of a copy.
-    ranks
-        The ranks of all copies, or of each; empty for any.
+        Ranks of a copy: so many workers.
     threads
         Of a rank; 0 for what the process has.
     copies, iterations
@@ -47,6 +47,8 @@ class Module:
         For the function: ``context.arguments``.
     environment
         Variables of a program.
+    grid
+        Lists of values, by name: a copy for each point.
     """
 
     name: str
@@ -54,19 +56,29 @@ class Module:
     command: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     processes: int = 1
-    ranks: tuple[int, ...] = ()
     threads: int = 0
     copies: int = 1
     iterations: int = 1
     timeout: float = 3600.0
     arguments: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    grid: Mapping[str, list[Any]] = field(default_factory=dict)
 
-    def fixed(self, copy: int) -> tuple[int, ...]:
-        """Return the ranks that a copy has to have, or none."""
-        if len(self.ranks) == self.processes:
-            return self.ranks
-        return self.ranks[copy * self.processes : (copy + 1) * self.processes]
+    def __post_init__(self) -> None:
+        if self.grid:
+            object.__setattr__(self, "copies", math.prod(map(len, self.grid.values())))
+
+    def point(self, copy: int) -> dict[str, Any]:
+        """Return the values of a copy's point of the grid, the last name changing fastest."""
+        if not self.grid:
+            return {}
+        at = np.unravel_index(copy, [len(values) for values in self.grid.values()])
+        return {name: self.grid[name][i] for name, i in zip(self.grid, at, strict=True)}
+
+    def title(self, copy: int, turn: int) -> str:
+        """Return the name of a copy for people, without what goes without saying."""
+        name = f"module {self.name}" + (f", copy {copy}" if self.copies > 1 else "")
+        return name + (f", turn {turn}" if turn else "")
 
     def resolve(self) -> Callable[[Any], Any]:
         """Return the function, imported."""
@@ -96,9 +108,7 @@ class Workflow:
     output
         The folder of what programs print.
     servers
-        Ranks that hold values; negative ones count from the last.
-    metadata
-        The rank that knows where values are; None for the last server.
+        Over how many servers large values are cut; with 0 the metadata server holds all values.
     source
         The file's name.
     iterations
@@ -111,72 +121,39 @@ class Workflow:
     grace: float
     folder: Path
     output: Path
-    servers: tuple[int, ...]
-    metadata: int | None
+    servers: int
     source: str
     iterations: int = 1
 
-    def place(self, size: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Return the workers, the servers and the metadata rank among so many ranks.
+    @property
+    def least_workers(self) -> int:
+        """The fewest workers that can run it."""
+        return max(self.servers, *(module.processes for module in self.modules.values()))
+
+    def check_workers(self, workers: int, hint: str | None = None) -> None:
+        """Raise unless so many workers can run it.
 
         Raises
         ------
         ConfigError
-            There are too few ranks, or a table names one that is not there or is no worker.
+            There are too few.
         """
-        workers: tuple[int, ...] = (0,)
-        servers: tuple[int, ...] = (0,)
-        metadata = 0  # in one process all of them are one
-        if size > 1:
-            servers = tuple(self._rank(rank, size, "servers") for rank in self.servers)
-            last = self.servers[-1] if self.metadata is None else self.metadata
-            metadata = self._rank(last, size, "metadata")
-            workers = tuple(r for r in range(size) if r not in servers and r != metadata)
-        for module in self.modules.values():
-            where = self.table(module)
-            if module.processes > len(workers):
-                least = module.processes + (size - len(workers) if size > 1 else 1)
-                raise ConfigError(
-                    message(
-                        f"{where} processes = {module.processes}: too few ranks, "
-                        f"{len(workers)} of {size} can run modules",
-                        need=f"{least} ranks at least",
-                        hint=f"mpiexec -n {least} magmagraph workflow run {self.source}",
-                    )
+        least = self.least_workers
+        if workers >= least:
+            return
+        large = [m for m in self.modules.values() if m.processes == least]
+        raise ConfigError(
+            message(
+                (
+                    f"{self.table(large[0])} processes = {least}"
+                    if large
+                    else f"{self.source}: [store] servers = {self.servers}"
                 )
-            wrong = sorted(set(module.ranks) - set(workers))
-            if wrong:
-                raise ConfigError(
-                    message(
-                        f"{where} ranks = {list(module.ranks)}: rank {wrong[0]} "
-                        + ("does not exist" if wrong[0] >= size else "is a server of [store]"),
-                        need=f"ranks among {list(workers)}, which run modules",
-                    )
-                )
-        return workers, servers, metadata
-
-    def least_ranks(self) -> int:
-        """Return the fewest ranks that can run it."""
-        most = max(module.processes for module in self.modules.values())
-        named = [abs(rank) for m in self.modules.values() for rank in m.ranks]
-        named += [abs(rank) for rank in (*self.servers, self.metadata or 0)]
-        enough = most + max(named) + len(self.servers) + 2
-        for size in range(1, enough):
-            with contextlib.suppress(ConfigError):
-                self.place(size)
-                return size
-        self.place(enough)  # a rank is a module's and a server's in every size: this says which
-        return enough
-
-    def _rank(self, rank: int, size: int, key: str) -> int:
-        if not -size <= rank < size:
-            raise ConfigError(
-                message(
-                    f"{self.source}: [store] {key} names rank {rank}, and there are {size} ranks",
-                    need=f"ranks from 0 to {size - 1}, or from -1, the last, to {-size}",
-                )
+                + f": too few workers, there {'is 1' if workers == 1 else f'are {workers}'}",
+                need=f"{least} workers at least",
+                hint=hint or f'executor="process", workers={least}',
             )
-        return rank % size
+        )
 
     def check(self) -> None:
         """Look for the functions and programs.
@@ -237,6 +214,7 @@ class Workflow:
             "processes": module.processes,
             "threads": module.threads or 1,
             "python": sys.executable,
+            **module.point(copy),
         }
         return [word.format_map(values) for word in module.command]
 

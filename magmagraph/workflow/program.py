@@ -6,15 +6,17 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ..distributed.launching import tied
 from ..errors import MagmagraphError, message
-from .line import Pause
 
 __all__ = ["ProgramError", "run_program"]
 
+_LOOK = 0.2  # seconds between two looks at a program
 _KIND = 2.0  # seconds between asking a program to end and ending it
 _LAST = 2000  # bytes of output that an error shows
 _OF_MPI = ("PMI_", "PMIX_", "PMI2_", "HYDI_", "HYDRA_", "OMPI_", "MPIR_")
@@ -56,7 +58,8 @@ def run_program(
     with output.open("wb") as file:
         try:
             process = subprocess.Popen(
-                list(words),
+                # It ends with this process, however that ends.
+                [sys.executable, "-P", "-S", tied.__file__, str(os.getpid()), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -80,12 +83,13 @@ def run_program(
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float, look: Callable[[], None]) -> None:
-    pause, end = Pause(), time.monotonic() + timeout
-    while process.poll() is None:
+    end = time.monotonic() + timeout
+    while (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(left, _LOOK))
+            return
         look()
-        if time.monotonic() > end:
-            raise ProgramError(f"it has not ended within timeout = {timeout:g} s")
-        pause.rest()
+    raise ProgramError(f"it has not ended within timeout = {timeout:g} s")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

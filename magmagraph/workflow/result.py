@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from html import escape
+from math import inf
 from pathlib import Path
+from typing import Any
 
-from ..errors import MagmagraphError
+from ..errors import GraphError, MagmagraphError, message
 from ..files.writing import replace_file, write_file
 from ..inspect.pictures.chart import Frame, Scale, cut
 from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
@@ -49,6 +51,10 @@ class ModuleRun:
         The file of what a program printed.
     turn
         Of the whole workflow.
+    point
+        Of the module's grid: the values by name.
+    value
+        What the function has returned there: a number, or a dict of numbers.
     """
 
     module: str
@@ -61,6 +67,8 @@ class ModuleRun:
     cause: str = ""
     output: str = ""
     turn: int = 0
+    point: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    value: Any = field(default=None, hash=False)
 
     @property
     def seconds(self) -> float:
@@ -95,6 +103,47 @@ class Result:
         """When the last module ended."""
         return max((run.end for run in self.runs), default=0.0)
 
+    def best(
+        self, module: str, minimize: str | None = None, maximize: str | None = None
+    ) -> ModuleRun:
+        """Return the run of a module's grid with the least value, or the largest.
+
+        Parameters
+        ----------
+        module
+            The module's name.
+        minimize, maximize
+            One of the numbers, where the function returns a dict.
+
+        Raises
+        ------
+        GraphError
+            No run of the module is done and has this number.
+
+        Examples
+        --------
+        >>> runs = [ModuleRun("fit", i, 0, (0,), "done", 0, 1, value=i - 0.5) for i in range(3)]
+        >>> Result("study", runs, 1).best("fit").copy
+        0
+        """
+        goal = maximize or minimize
+        sign = -1.0 if maximize else 1.0
+
+        def number(run: ModuleRun) -> float:
+            value = run.value.get(goal) if isinstance(run.value, Mapping) else run.value
+            return inf if value is None or value != value else sign * value
+
+        runs = [r for r in self.runs if r.module == module and r.status == "done"]
+        if not runs or number(best := min(runs, key=number)) == inf:
+            raise GraphError(
+                message(
+                    f"no run of module {module!r} has "
+                    + (f"a value {goal!r}" if goal else "a value"),
+                    need="a module with a grid, whose function returns a number or a dict of them",
+                )
+            )
+        return best
+
     def summary(self) -> str:
         """Return what happened, in a line."""
         counts = Counter(run.status for run in self.runs)
@@ -104,7 +153,8 @@ class Result:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a head, and a row for each run."""
-        rows: list[tuple[str, ...]] = [_COLUMNS]
+        grid = any(run.point for run in self.runs)
+        rows: list[tuple[str, ...]] = [(*_COLUMNS, "point", "value") if grid else _COLUMNS]
         for run in self.runs:
             cause = run.cause.partition("\n")[0]
             rows.append(
@@ -118,13 +168,14 @@ class Result:
                     f"{run.start:.3f}",
                     f"{run.end:.3f}",
                     cause if len(cause) <= _WIDE else cause[: _WIDE - 1] + "…",
+                    *(map(_pairs, (run.point, run.value)) if grid else ()),
                 )
             )
         return rows
 
     def table(self) -> str:
         """Return the runs as text."""
-        return table(self.rows(), left=(0, 4, 5, 8))
+        return table(self.rows(), left=(0, 4, 5, 8, 9, 10))
 
     def to_csv(self, path: FilePath) -> None:
         """Write the runs as comma-separated values; `path` is whole or not there."""
@@ -133,10 +184,11 @@ class Result:
             partial.open("w", newline="", encoding="utf-8") as file,
         ):
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*_COLUMNS, "output"])
+            writer.writerow([*_COLUMNS, "output", "point", "value"])
             for run in self.runs:
                 row = {**asdict(run), "ranks": " ".join(map(str, run.ranks))}
-                writer.writerow([row[name] for name in (*_COLUMNS, "output")])
+                own = [row[name] for name in (*_COLUMNS, "output")]
+                writer.writerow([*own, _pairs(run.point), _pairs(run.value)])
 
     def to_json(self, path: FilePath) -> None:
         """Write the runs as JSON; `path` is whole or not there."""
@@ -157,6 +209,13 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<result of workflow {self.name}, {len(self.runs)} runs>"
+
+
+def _pairs(value: Any) -> str:
+    """Return a point, or what was returned there, as text."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_pairs(held)}" for name, held in value.items())
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 class WorkflowError(MagmagraphError, RuntimeError):

@@ -1,184 +1,213 @@
-"""A rank that runs modules, as it is told."""
+"""A copy of a module, as a worker of an executor runs it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from ..distributed.launching.launcher import launch
+from ..distributed.launching.report import JobError
+from ..errors import GraphError, message
 from ..function.devices import replace_threads
 from ..ir.communicator import Communicator
-from ..ir.ranks import using
+from ..ir.ranks import current, using
+from ..runtime.comm.solo import Solo
+from ..runtime.comm.threads import run_threads
 from ..runtime.watch import of_user
-from .client import Client, WorkflowStopped
 from .context import Context
-from .line import JOB, REQUEST, Address, Letter, Line, Pause
 from .modules import Module, Workflow
 from .program import ProgramError, run_program
-from .result import ModuleRun
-from .schedule import titled
+from .store import Space, WorkflowStopped, check_stopped
 
-__all__ = ["Worker"]
+__all__ = ["Job", "run_copy"]
 
-Outcome = tuple[str, str]  # a state, and the cause where it is not "done"
+Outcome = tuple[str, str]  # "done", "failed" or "stopped", and the cause
 
 
-class Worker:
-    """Runs the modules that the metadata rank sends, until the workflow is over.
+class RankFailed(RuntimeError):
+    """A rank of a copy has failed: raised to end the others."""
 
-    Parameters
+
+@dataclass(frozen=True)
+class Job:
+    """All iterations of a copy, or of one of its ranks.
+
+    Attributes
     ----------
-    line
-        To the other ranks.
-    workflow
-        What is run.
-    client
-        This rank's messages and values.
-    clock
-        Seconds since the start.
+    workflow, module, copy, turn
+        What it is.
+    run
+        Its number in the workflow.
+    ranks
+        The workers that it occupies.
+    place
+        The rank that calls, where workers are ranks of MPI and the module has several.
+    engine
+        "serial", "threads" that share this process, "processes", or "ranks" of MPI.
+    failures
+        How many runs have failed before: their communicators are not used again.
+    space
+        The servers of values and messages.
+    zero
+        The time at which the workflow began.
     """
 
-    def __init__(
-        self, line: Line, workflow: Workflow, client: Client, clock: Callable[[], float]
-    ) -> None:
-        self.line, self.workflow, self.client, self._clock = line, workflow, client, clock
-        self._groups: dict[tuple[int, ...], Communicator] = {}
+    workflow: Workflow
+    module: Module
+    copy: int
+    turn: int
+    run: int
+    ranks: tuple[int, ...]
+    place: int
+    engine: str
+    failures: int
+    space: Space
+    zero: float
 
-    def serve(self) -> tuple[Any, ...]:
-        """Run modules; return what is told at the end."""
-        pause = Pause()
-        while True:
-            got = self.line.poll(JOB)
-            if got is None:
-                if not self.client.idle():
-                    pause.rest()
-                continue
-            word, *told = got[1]
-            if word == "over":
-                return tuple(told)
-            self._run(*told)
-            pause.reset()
+    @property
+    def title(self) -> str:
+        """The module, the copy and the turn, for people."""
+        return self.module.title(self.copy, self.turn)
 
-    def _run(
-        self, address: Address, index: int, ranks: tuple[int, ...], letters: list[Letter]
-    ) -> None:
-        """Run all iterations of a copy, and say how that ended."""
-        name, copy, place, _ = address
-        module = self.workflow.modules[name]
-        self.client.begin(address, index, letters)
-        outcome: Outcome = ("done", "")
-        if module.command:
-            # The other ranks lend the program their cores.
-            if place == 0:
-                outcome = self._iterate(module, copy, index, ranks, None)
-        else:
-            if ranks not in self._groups:
-                self._groups[ranks] = self.line.communicator.subset(ranks)
-            outcome = self._iterate(module, copy, index, ranks, self._groups[ranks])
-            if outcome[0] != "done":
-                del self._groups[ranks]  # a collective may be half done in it
-        self._tell("ended", index, *outcome, self.client.counts)
 
-    def _iterate(
-        self,
-        module: Module,
-        copy: int,
-        index: int,
-        ranks: tuple[int, ...],
-        group: Communicator | None,
-    ) -> Outcome:
-        outcome: Outcome = ("done", "")
-        for iteration in range(module.iterations):
-            start, output = self._clock(), ""
-            if group is None:
-                parts = [module.name, copy, iteration]
-                if self.workflow.iterations > 1:
-                    parts.insert(2, self.client.turn)
-                output = f"{'-'.join(map(str, parts))}.txt"
-                outcome = self._attempt(
-                    self._program, (module, copy, iteration, output), module, copy, iteration
-                )
-            else:
-                context = Context(self.client, module, copy, iteration, group, ranks)
-                outcome = self._attempt(self._function, (module, context), module, copy, iteration)
-                if group.size > 1:
-                    outcome = self._together(outcome, index, group)
-            if ranks[0] == self.line.rank:
-                end, (state, cause) = self._clock(), outcome
-                path = str(self.workflow.output / output) if output else ""
-                self._tell(
-                    "record",
-                    ModuleRun(
-                        module.name, copy, iteration, ranks, state, start, end, cause, path,
-                        self.client.turn,
-                    ),
-                )
-            if outcome[0] != "done":
-                break
-        return outcome
-
-    def _together(self, outcome: Outcome, index: int, group: Communicator) -> Outcome:
-        """Return what became of the ranks of a group: the first failure, if there is one."""
-        if outcome[0] != "done":
-            self._tell("failing", index, outcome[1])  # the others may wait in a collective for ever
-        told: list[Outcome] = group.exchange(outcome, "the end of a module")
-        failed = [other for other in told if other[0] == "failed"]
-        stopped = [other for other in told if other[0] == "stopped"]
-        return [*failed, *stopped, outcome][0]
-
-    def _attempt(
-        self,
-        function: Callable[..., None],
-        arguments: tuple[Any, ...],
-        module: Module,
-        copy: int,
-        iteration: int,
-    ) -> Outcome:
+def run_copy(job: Job) -> Outcome:
+    """Run a copy on this worker, or be one of its ranks, or start them."""
+    add_folder(job.workflow.folder)
+    module = job.module
+    several = module.processes > 1 and not module.command
+    if job.engine == "ranks":
+        job = replace(job, ranks=(current().rank,))
+        if several:
+            name, own = f"run {job.run}", current().rank
+            met = job.space.ask(job.space.board.meet, name, module.processes, job.place, own)
+            job = replace(job, ranks=tuple(sorted(met)))
+            return _run_rank(job, _group(job.ranks, job.failures))
+    elif several:
         try:
-            function(*arguments)
-            self.client.settle()
+            if job.engine == "threads":
+                outcomes = run_threads(module.processes, lambda: _run_launched(job))
+            else:
+                outcomes = launch(_run_launched, job, ranks=module.processes)
+        except RankFailed as error:
+            return "failed", str(error)
+        except JobError as error:
+            _, name, cause = error.failure.text.partition(f"{RankFailed.__name__}: ")
+            return "failed", cause if name else f"{job.title}: {error}"
+        return next((outcome for outcome in outcomes if outcome[0] != "done"), ("done", ""))
+    return _run_rank(job, Solo())
+
+
+def add_folder(folder: Path) -> None:
+    """Find modules of Python in the folder of the workflow file, as for a script."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+@lru_cache(16)
+def _group(ranks: tuple[int, ...], failures: int) -> Communicator:
+    return current().subset(ranks)
+
+
+def _run_launched(job: Job) -> Outcome:
+    """Be a rank that was started for a copy: all ranks end if this one raises."""
+    add_folder(job.workflow.folder)
+    outcome = _run_rank(job, current())
+    if outcome[0] == "failed":
+        raise RankFailed(outcome[1])
+    return outcome
+
+
+def _run_rank(job: Job, group: Communicator) -> Outcome:
+    module, board = job.module, job.space.board
+    rank = job.ranks[min(group.rank, len(job.ranks) - 1)]
+    ticket = job.space.ask(board.begin, job.run, group.rank, f"{job.title}, on rank {rank}")
+    outcome: Outcome = ("done", "")
+    for iteration in range(module.iterations):
+        start, output, value = time.time() - job.zero, "", None
+        try:
+            if module.command:
+                output = _run_program(job, iteration, rank, ticket)
+            else:
+                context = Context(
+                    job.workflow, module, job.copy, job.turn, iteration, group, job.ranks,
+                    job.space, ticket,
+                )  # fmt: skip
+                count = 0 if job.engine == "threads" else module.threads
+                with using(group), _threads(count):
+                    returned = module.resolve()(context)
+                value = check_value(returned) if module.grid else None
         except WorkflowStopped as stop:
-            return "stopped", str(stop)
+            outcome = ("stopped", str(stop))
         except (Exception, SystemExit) as error:  # whatever modules raise
-            title = titled(module, copy, self.client.turn)
-            if module.iterations > 1:
-                title += f", iteration {iteration}"
-            return "failed", f"{title}, on rank {self.line.rank}: {_told(error)}"
-        return "done", ""
-
-    def _function(self, module: Module, context: Context) -> None:
-        with using(context.communicator), _threads(module.threads, context.communicator.kind):
-            module.resolve()(context)
-
-    def _program(self, module: Module, copy: int, iteration: int, output: str) -> None:
-        words = self.workflow.words(
-            module, copy, self.client.turn, iteration, self.line.rank
+            title = job.title + (f", iteration {iteration}" if module.iterations > 1 else "")
+            outcome = ("failed", f"{title}, on rank {rank}: {_described(error)}")
+        times = (start, time.time() - job.zero)
+        job.space.ask(
+            board.note, job.run, iteration, group.rank, job.ranks, *outcome, *times, output, value
         )
-        os.makedirs(self.workflow.output, exist_ok=True)
-        run_program(
-            [self.workflow.program(words[0]) or words[0], *words[1:]],
-            folder=self.workflow.folder,
-            output=self.workflow.output / output,
-            environment=module.environment,
-            threads=module.threads,
-            timeout=module.timeout,
-            look=self._look,
-        )
+        if outcome[0] != "done":
+            break
+    return outcome
 
-    def _look(self) -> None:
-        self.client.look()
-        self.client.idle()
 
-    def _tell(self, *told: Any) -> None:
-        self.line.post(self.client.metadata, REQUEST, *told)
+def _run_program(job: Job, iteration: int, rank: int, ticket: int) -> str:
+    """Run a program, and return the file of what it has printed."""
+    workflow, module = job.workflow, job.module
+    parts = [module.name, job.copy, *([job.turn] if workflow.iterations > 1 else []), iteration]
+    words = workflow.words(module, job.copy, job.turn, iteration, rank)
+    os.makedirs(workflow.output, exist_ok=True)
+    output = workflow.output / f"{'-'.join(map(str, parts))}.txt"
+    run_program(
+        [workflow.program(words[0]) or words[0], *words[1:]],
+        folder=workflow.folder,
+        output=output,
+        environment=module.environment,
+        threads=module.threads,
+        timeout=module.timeout,
+        look=lambda: check_stopped(job.space, ticket),
+    )
+    return str(output)
+
+
+def check_value(value: Any) -> Any:
+    """Return what a point of a grid has given, as Python numbers.
+
+    Raises
+    ------
+    GraphError
+        It is neither a number, nor a dict of numbers, nor None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_value({"loss": np.float32(0.5)})
+    {'loss': 0.5}
+    """
+    try:
+        if isinstance(value, Mapping):
+            return {str(name): float(number) for name, number in value.items()}
+        return None if value is None else float(value)
+    except (TypeError, ValueError):
+        raise GraphError(
+            message(
+                f"a point of a grid has returned {type(value).__name__}",
+                need="a number, a dict of numbers, or None",
+            )
+        ) from None
 
 
 @contextlib.contextmanager
-def _threads(count: int, kind: str) -> Iterator[None]:
-    """Use so many threads meanwhile; ranks that share a process leave them as they are."""
-    if not count or kind == "threads":
+def _threads(count: int) -> Iterator[None]:
+    """Use so many threads of kernels and BLAS; 0 leaves them as they are."""
+    if not count:
         yield
         return
     before = replace_threads(count)
@@ -188,7 +217,7 @@ def _threads(count: int, kind: str) -> Iterator[None]:
         replace_threads(before)
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Return an error with the user's lines that led to it."""
     if isinstance(error, ProgramError):
         return str(error)

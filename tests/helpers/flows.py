@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from typing import Any
@@ -194,6 +196,65 @@ def misuse(context: Any) -> None:
         except mg.errors.GraphError as error:
             said.append(str(error))
     (context.output / "said").write_text("\n".join(said))
+
+
+# ---- Processes
+
+
+def put_array(context: Any) -> None:
+    """Put an array, the second time another one, and write down where its parts are."""
+    rows = context.arguments["rows"]
+    for factor in (0, 1):
+        context.store.put("array", factor * np.arange(rows * 3, dtype=np.float32).reshape(rows, 3))
+    context.store.put("small", (np.ones(2), "pickled"))
+    lines = [f"{server} {start} {stop} {held}"
+             for (server, start, stop), held in context.store.where("array")]  # fmt: skip
+    assert context.store.where("small") == context.store.where("absent") == []
+    (context.output / "where").write_text("\n".join(lines))
+
+
+def get_array(context: Any) -> None:
+    """Compare the array with what was put; it can be written."""
+    array = context.store.get("array")
+    array += 1.0
+    rows = context.arguments["rows"]
+    np.testing.assert_array_equal(array.reshape(-1), np.arange(1, rows * 3 + 1, dtype=np.float32))
+    assert context.store.get("small")[1] == "pickled"
+
+
+def die(context: Any) -> None:
+    """End this process as the kernel does when there is no memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_server(context: Any) -> None:
+    """End a server that holds a part of a value."""
+    context.store._space.pieces[1].end()
+    time.sleep(0.5)
+    context.store.get("array")
+
+
+def deaf(context: Any) -> None:
+    """Never look at the context."""
+    context.store.put("deaf", True)
+    time.sleep(60)
+
+
+def fail_after_deaf(context: Any) -> None:
+    """Raise once another module sleeps."""
+    context.store.get("deaf")
+    raise ValueError("no such data")
+
+
+# ---- Grids
+
+
+def parabola(context: Any) -> Any:
+    """Return numbers of a point, whose least loss is at x = 2, depth = 1."""
+    point = context.point
+    if point["x"] == context.arguments.get("bad"):
+        return "no number"
+    return {"loss": (point["x"] - 2) ** 2 + point["depth"], "accuracy": np.float32(point["x"])}
 
 
 # ---- Turns of a whole workflow

@@ -338,7 +338,7 @@ environment = {A = "1"}
 [modules.second]
 function = "os.path:join"
 after = ["first"]
-ranks = [0]
+grid = {rate = [0.1, 0.2], kind = ["a", {b = 1}]}
 [modules.second.arguments]
 x = [1, 2, {y = 1979-05-27}]
 """

@@ -7,9 +7,10 @@ last: what was cut off before that is run again.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -116,7 +117,10 @@ class Journal:
             for step, value in found.reports:
                 self._storage.set_trial_intermediate_value(identity, step, value)
             # A text, as the numbers may be NaN, which browsers do not read in JSON.
-            self._storage.set_trial_user_attr(identity, "result", json.dumps(result))
+            trial = self._storage.get_trial(identity).user_attrs
+            text = json.dumps(result)
+            sealed = f"{_digest(trial, text)} {text}"
+            self._storage.set_trial_user_attr(identity, "result", sealed)
             values = None if found.goal is None else [found.goal]
             self._storage.set_trial_state_values(identity, state_of(found.state), values)
 
@@ -164,16 +168,25 @@ def _read(storage: Any, path: Path) -> tuple[dict[str, Any] | None, dict[int, Ev
         for trial in storage.get_all_trials(study):  # in the order of their starts
             held = trial.user_attrs
             ended = trial.state.is_finished() and "result" in held
+            digest, _, text = held["result"].partition(" ") if ended else ("", "", "")
+            if ended and digest != _digest(held, text):
+                raise ValueError(f"the digest of trial {held['trial']} is of other content")
             trials[int(held["trial"])] = Event(
                 trial._trial_id,
                 int(held["attempt"]),
                 list(held["codes"]),
                 dict(trial.params),
-                _checked(json.loads(held["result"])) if ended else None,
+                _checked(json.loads(text)) if ended else None,
             )
     except Exception as error:  # what a damaged file makes optuna raise is not documented
         raise _other(path) from error
     return header, trials
+
+
+def _digest(trial: Mapping[str, Any], result: str) -> str:
+    """Return the digest of a trial's number, attempt, point and result."""
+    content = json.dumps([trial["trial"], trial["attempt"], trial["codes"], result])
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def _checked(end: dict[str, Any]) -> dict[str, Any]:

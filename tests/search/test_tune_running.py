@@ -282,6 +282,18 @@ def test_a_damaged_journal_is_refused_and_kept(tmp_path):
     assert journal.read_bytes() == b"".join(content)
 
 
+def test_a_changed_digit_in_a_result_is_noticed(tmp_path):
+    journal, found = journaled(tmp_path)
+    content = journal.read_text()
+    at = content.rindex('\\"goal\\": ') + len('\\"goal\\": ')
+    assert content[at].isdigit() or content[at] == "-"
+    at += content[at] == "-"
+    digit = "7" if content[at] != "7" else "8"
+    journal.write_text(content[:at] + digit + content[at + 1 :])
+    with pytest.raises(mg.DataError, match="is damaged"):
+        journaled(tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"my notes", b"my notes\n", b"{}\n", b'{"journal": "x"}\n'])
 def test_other_files_are_not_taken_for_journals(content, tmp_path):
     (tmp_path / "search.log").write_bytes(content)

@@ -27,6 +27,7 @@ from ..ir.lines import caller_line
 from ..ir.op import Call, Effect, Kind, Op
 from ..ir.types import Extent, Shape, Type
 from ..ir.values.given import made_of_numbers, plain_array, unlike_numbers
+from ..ir.values.held import HeldArray
 from ..ir.values.state import State
 from .rules import onnx_forms
 
@@ -115,8 +116,8 @@ class Variable(Node):
     def value(self) -> np.ndarray:
         """The held value, as a read-only copy; ``w.value = array`` writes it in place, checked.
 
-        To write some elements, assign an array: ``array = w.value.copy()``, ``array[0] = 5.0``,
-        ``w.value = array``.
+        ``w.value += array`` writes as well. To write some elements, assign an array:
+        ``array = w.value.copy()``, ``array[0] = 5.0``, ``w.value = array``.
 
         Examples
         --------
@@ -124,12 +125,13 @@ class Variable(Node):
         >>> w = mg.var("w", init=[1.0, 2.0])
         >>> w.value[0] = 5.0
         Traceback (most recent call last):
-        ValueError: assignment destination is read-only
+        ValueError: this array is a copy of a variable's value: ...
         >>> w.value = [5.0, 2.0]
+        >>> w.value += 1
         >>> w.value
-        array([5., 2.], dtype=float32)
+        array([6., 3.], dtype=float32)
         """
-        value = self.state.read()
+        value = self.state.read().view(HeldArray)
         value.flags.writeable = False
         return value
 

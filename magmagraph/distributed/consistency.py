@@ -42,7 +42,7 @@ def check_equal_on_ranks(
     >>> import magmagraph as mg
     >>> def differing():
     ...     try:
-    ...         check_alike({"epochs": 1 + mg.distributed.rank()})
+    ...         check_equal_on_ranks({"epochs": 1 + mg.distributed.rank()})
     ...     except ConfigError as error:
     ...         return str(error).splitlines()[0]
     >>> mg.distributed.threads(2, differing)

@@ -126,7 +126,7 @@ class Interner:
                 continue
             if leaves is not None and node.op in leaves:
                 member = leaves[node.op]
-            elif node.op.layout.fades:
+            elif node.op.layout.fades and node.inputs:
                 member = result[id(node.inputs[0])]
             elif (
                 effects is not None

@@ -79,6 +79,9 @@ def _difference(there: Any, here: Any) -> str:
     place = ""
     while True:
         if isinstance(there, Mapping) and isinstance(here, Mapping):
+            classes = there.get("class"), here.get("class")
+            if classes[0] != classes[1]:  # then its settings are others, too
+                return f"{place}class: {_shown(classes[0])} there, {_shown(classes[1])} here"
             for one, other, where in ((there, here, "there"), (here, there, "here")):
                 for key in one:
                     if key not in other:

@@ -147,7 +147,7 @@ def test_sums_in_bodies_within_bodies_are_refused():
         function = mg.function(
             [x], mg.mean(build(x)[0] ** 2), device="cpu", distribute=DataParallel(accumulate=2)
         )
-        with pytest.raises(mg.ShardingError, match="its body sums over rows, in each micro-batch"):
+        with pytest.raises(mg.ShardingError, match="sums over the rows of each micro-batch"):
             function(np.ones((4, 4)))
 
 

@@ -216,7 +216,7 @@ def test_a_loop_whose_turns_need_all_rows_is_refused_with_its_line():
         loss = mg.sum(mg.scan(lambda h, _: (turn(h), h), x @ v, mg.zeros((4, 1)))[0])
         mg.function([x], loss, distribute=PipelineParallel(2))(np.ones((4, 3), np.float32))
 
-    with pytest.raises(ShardingError, match=r"(?s)by loop, made at .* sums over rows, in each mic"):
+    with pytest.raises(ShardingError, match=r"(?s)by loop, made at .* over the rows of each mic"):
         threads(2, job)
 
 

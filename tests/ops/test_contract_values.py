@@ -165,7 +165,7 @@ def test_what_is_held_takes_what_its_dtype_holds(holder: Any) -> None:
         ("uint8", [-1, 1]),
         ("float32", [2j, 1]),
         ("float32", [True, False]),
-        ("float32", np.array([3, 4])),
+        ("float32", np.array([2**24 + 1, 4])),
         ("bool", [1, 0]),
     ):
         put, read = held(dtype)

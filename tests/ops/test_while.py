@@ -224,7 +224,7 @@ def test_integer_and_bool_carries_are_exact():
          "while_loop: the function returned carry[0], carry[1]"),
         (lambda: mg.while_loop(lambda c: c > 0, lambda c: mg.cast(c, "float64"), 1.0),
          mg.DTypeError, "while_loop: carry is float32[] in init, and comes back as float64[]"),
-        (lambda: mg.while_loop(lambda c: c[0] != c[1], lambda c: c, (0, 1)), mg.GraphError,
+        (lambda: mg.while_loop(lambda c: c[0] is not c[1], lambda c: c, (0, 1)), mg.GraphError,
          "while_loop: the condition returned True, which is so at every step"),
         (lambda: mg.while_loop(lambda c: True, lambda c: c, ()), mg.GraphError,
          "while_loop: init is empty"),

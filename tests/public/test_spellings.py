@@ -52,7 +52,7 @@ NET = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
         (lambda: NET.forward(X), "net(x), of nodes or arrays"),
         (lambda: NET.compile("adam"), "mg.NeuralNetwork(layers, loss=..., optimizer=..."),
         (lambda: NET.train_on_batch(1, 2), "net.step(x, y)"),
-        (lambda: mg.optimizer.Adam(0.1).zero_grad(), "made anew for each step"),
+        (lambda: mg.optimizer.Adam(0.1).zero_grad(), "built again for each step"),
         (lambda: mg.optimizer.Adam(0.1).param_groups, "optimizer.learning_rate = rate"),
         (lambda: mg.flatten(X), "mg.nn.Flatten() keep the rows"),
         (lambda: mg.data.DataLoader(X), "fit takes a DataLoader of torch"),

@@ -106,32 +106,18 @@ def test_batches_broadcast() -> None:
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e30])
 def test_eigenvalues_at_any_scale(dtype: str, scale: float) -> None:
     random = np.random.default_rng(3)
-    eps = np.finfo(dtype).eps
     for order in (1, 2, 5, 16):
         a = random.normal(size=(40, order, order))
         if order > 2:
             a[..., 0, 1:] = a[..., 1:, 0] = 0  # a vector that is one of the axes
+        a[0] = np.eye(order)  # all are equal
         a = ((a + np.swapaxes(a, -1, -2)) * scale).astype(dtype)
         x = mg.input("x", a.shape, dtype)
-        f = mg.function([x], [*mg.linalg.eigh(x), mg.linalg.eigvalsh(x)])
-        assert "array" not in {step.kernel for step in f.plan.steps}
-        values, vectors, alone = f(a)
-        exact = a.astype(np.float64)
-        size = np.abs(exact).max() * order
-        expected = np.linalg.eigvalsh(exact)
-        assert np.abs(values - expected).max() <= 8 * eps * size
-        assert np.abs(alone - expected).max() <= 8 * eps * size
-        vectors = vectors.astype(np.float64)
-        assert np.abs(exact @ vectors - vectors * values[:, None]).max() <= 16 * eps * size
-        products = np.swapaxes(vectors, -1, -2) @ vectors
-        assert np.abs(products - np.eye(order)).max() <= 16 * eps * order
-
-
-def test_equal_eigenvalues() -> None:
-    x = mg.input("x", (9, 4, 4), "float64")
-    values, vectors = mg.function([x], list(mg.linalg.eigh(x)))(np.stack([2.0 * np.eye(4)] * 9))
-    np.testing.assert_array_equal(values, 2.0)
-    np.testing.assert_array_equal(vectors, np.stack([np.eye(4)] * 9))
+        f = mg.function([x], mg.linalg.eigvalsh(x))
+        assert [step.kernel for step in f.plan.steps] == ["linalg"]
+        expected = np.linalg.eigvalsh(a.astype(np.float64))
+        bound = 8 * np.finfo(dtype).eps * order * np.abs(expected).max()
+        assert np.abs(f(a) - expected).max() <= bound
 
 
 @pytest.mark.parametrize("place", [0, 7, 19])
@@ -166,7 +152,7 @@ def test_eigenvalues_refuse_what_is_not_finite(value: float) -> None:
     a = np.stack([np.eye(3, dtype=np.float32)] * 4)
     a[2, 1, 1] = value
     with pytest.raises(LinAlgError, match=r"matrix \[2\] of the batch \(4,\) holds NaN or inf"):
-        mg.function([x], list(mg.linalg.eigh(x)))(a)
+        mg.function([x], mg.linalg.eigvalsh(x))(a)
 
 
 def test_a_loop_stays_in_c_and_names_the_iteration_that_failed() -> None:

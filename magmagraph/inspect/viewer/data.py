@@ -83,7 +83,7 @@ def data(pages: Pages) -> dict[str, Any]:
     >>> x = mg.input("x", shape=(3,))
     >>> made = data(Pages("exp", [("source", freeze([x], [mg.exp(x)]))]))
     >>> made["schema"], made["version"], len(made["nodes"]["op"])
-    ('magmagraph.viewer', 1, 2)
+    ('magmagraph.viewer', 2, 2)
     """
     return _Book(pages).data()
 

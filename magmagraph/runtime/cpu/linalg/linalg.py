@@ -48,7 +48,7 @@ def _function(dtype: np.dtype[Any], name: str) -> int:
 
 def largest_order(name: str) -> int:
     """Return the largest order of matrices that a function takes."""
-    return EIGEN_ORDER if name == "eigen" else SMALL_ORDER
+    return EIGEN_ORDER if name == "eigenvalues" else SMALL_ORDER
 
 
 def batch_starts(batch: Sequence[Extent], whole: Sequence[Extent], elements: int) -> Any:
@@ -90,7 +90,7 @@ def matrices_step(
     Parameters
     ----------
     name
-        Of the function: "lu", "systems", "cholesky", "eigen" or "determinants".
+        Of the function: "lu", "systems", "cholesky", "eigenvalues" or "determinants".
     addresses, types
         Of the matrices, the right-hand sides, the row exchanges, the result, the second result;
         0 and None where there is none.
@@ -115,7 +115,7 @@ def matrices_step(
         raise Refused(
             f"matrices of order {order}; the kernels take {most} at most", expected=True
         )
-    one_for_each = name in ("determinants", "eigen")
+    one_for_each = name in ("determinants", "eigenvalues")
     whole = matrices.type.shape[:-2] if one_for_each else out.type.shape[:-2]
     columns = int(out.type.shape[-1]) if name == "systems" else 0
     strides, tables = [], []

@@ -143,10 +143,10 @@ static uint64_t NAME(cholesky)(VEC* a, int n)
     return bad;
 }
 
-/* Find eigenvalues and vectors of symmetric matrices by Jacobi's rotations, row by row (Golub and
-   Van Loan, Matrix Computations, section 8.5). The diagonal of `a` becomes the values, the columns of `v`
-   the vectors (NULL: none). Returns a bit for each lane that did not converge. */
-static uint64_t NAME(rotate)(VEC* a, VEC* v, int n)
+/* Find the eigenvalues of symmetric matrices by Jacobi's rotations, row by row (Golub and Van Loan,
+   Matrix Computations, section 8.5): the diagonal becomes them. Returns a bit for each lane that did
+   not converge. */
+static uint64_t NAME(rotate)(VEC* a, int n)
 {
     REAL bound[LANES];
     for (int l = 0; l < LANES; l++) bound[l] = 0;
@@ -156,8 +156,6 @@ static uint64_t NAME(rotate)(VEC* a, VEC* v, int n)
             bound[l] = size > bound[l] ? size : bound[l];
         }
     for (int l = 0; l < LANES; l++) bound[l] *= MG_EPSILON / 8;
-    if (v)
-        for (int e = 0; e < n * n; e++) v[e] = (VEC){0} + (REAL)(e % (n + 1) == 0);
     uint64_t left = 0;
     for (int sweep = 0; sweep < MG_SWEEPS; sweep++) {
         left = 0;
@@ -195,12 +193,6 @@ static uint64_t NAME(rotate)(VEC* a, VEC* v, int n)
                     a[k * n + p] = a[p * n + k] = cosine * first - sine * second;
                     a[k * n + q] = a[q * n + k] = sine * first + cosine * second;
                 }
-                if (v)
-                    for (int k = 0; k < n; k++) {
-                        VEC first = v[k * n + p], second = v[k * n + q];
-                        v[k * n + p] = cosine * first - sine * second;
-                        v[k * n + q] = sine * first + cosine * second;
-                    }
             }
         if (!left) break;
     }
@@ -328,11 +320,10 @@ static void NAME(determinants)(const mg_matrices* job, int64_t begin, int64_t en
     }
 }
 
-static void NAME(eigen)(const mg_matrices* job, int64_t begin, int64_t end)
+static void NAME(eigenvalues)(const mg_matrices* job, int64_t begin, int64_t end)
 {
-    VEC a[MG_SMALL * MG_SMALL], v[MG_SMALL * MG_SMALL];
+    VEC a[MG_SMALL * MG_SMALL];
     int n = (int)job->n;
-    REAL* vectors = job->second;
     for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
         int lanes = LAST(job, first);
         uint64_t bad = 0;
@@ -344,21 +335,15 @@ static void NAME(eigen)(const mg_matrices* job, int64_t begin, int64_t end)
                 for (int l = 0; l < LANES; l++)
                     bad |= (uint64_t)!(MG_ABS(AT(read, l)) <= MG_LARGEST) << l;
             }
-        if (!bad) bad = NAME(rotate)(a, vectors ? v : NULL, n);
+        if (!bad) bad = NAME(rotate)(a, n);
         if (NAME(fails)(job, bad)) return;
-        for (int l = 0; l < lanes; l++) {
-            int order[MG_SMALL];
+        for (int l = 0; l < lanes; l++) { /* in ascending order */
+            REAL* values = job->out + (first + l) * n;
             for (int i = 0; i < n; i++) {
+                REAL value = AT(a[i * (n + 1)], l);
                 int at = i;
-                for (; at > 0 && AT(a[order[at - 1] * (n + 1)], l) > AT(a[i * (n + 1)], l); at--)
-                    order[at] = order[at - 1];
-                order[at] = i;
-            }
-            for (int j = 0; j < n; j++) {
-                job->out[(first + l) * n + j] = AT(a[order[j] * (n + 1)], l);
-                if (vectors)
-                    for (int i = 0; i < n; i++)
-                        vectors[((first + l) * n + i) * n + j] = AT(v[i * n + order[j]], l);
+                for (; at > 0 && values[at - 1] > value; at--) values[at] = values[at - 1];
+                values[at] = value;
             }
         }
     }

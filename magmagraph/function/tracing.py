@@ -47,7 +47,7 @@ class Traced:
     def __init__(
         self,
         function: Callable[..., Any],
-        sizes: str = "auto",
+        sizes: str = "exact",
         static: frozenset[str] = frozenset(),
         **options: Any,
     ) -> None:
@@ -146,7 +146,7 @@ class Traced:
                 if place in self._functions and not (exact and place is call.kind):
                     self._functions.move_to_end(place)
                     return self._functions[place]
-            if self._sizes == "auto" and call.kind not in self._exact and not exact:
+            if self._sizes == "any" and call.kind not in self._exact and not exact:
                 try:
                     return self._keep(call.kind, self._trace(call, None))
                 except Exception:  # what is wrong with any size is so with these, and raises below
@@ -200,7 +200,7 @@ class Traced:
 
 
 def jit(
-    function: Any = None, *, sizes: str = "auto", static: str | Sequence[str] = (), **options: Any
+    function: Any = None, *, sizes: str = "exact", static: str | Sequence[str] = (), **options: Any
 ) -> Any:
     """Compile a Python function of arrays: it is called once with nodes, and then runs as a graph.
 
@@ -211,11 +211,12 @@ def jit(
         numbers, and nested lists, tuples and dicts of these; all else (True and False, texts, None,
         functions, objects) it is given as it is, and it is traced again for other ones. It returns
         nodes in a nested form, or None. Variables (`mg.var`) that it uses keep their values.
-    sizes : {"auto", "exact"}
-        "auto": one graph for all sizes of the axes (those of size 1 aside, which broadcast), where
+    sizes : {"exact", "any"}
+        "exact": the function is traced for each shape, so its Python code sees numbers for sizes.
+        "any": one graph for all sizes of the axes (those of size 1 aside, which broadcast), where
         the function has a graph without knowing them; where it asks for a size, ``for i in
-        range(x.shape[0])``, it is traced for each shape, as with "exact". A comparison ``x.shape[0]
-        == 3`` of a size that is not known is False: where Python decides by sizes, say "exact".
+        range(x.shape[0])``, it is traced for each shape. A comparison ``x.shape[0] == 3`` of a
+        size that is not known is False.
     static : str, or sequence of str
         Names of arguments that the function is given as they are, also numbers and tuples of them:
         an axis, a number of steps. It is traced again for other ones.
@@ -251,7 +252,7 @@ def jit(
     --------
     >>> import magmagraph as mg
     >>> import numpy as np
-    >>> @mg.jit
+    >>> @mg.jit(sizes="any")
     ... def line(x, params, *, squared=False):
     ...     y = params["slope"] * x + params["offset"]
     ...     return {"y": y ** 2 if squared else y}
@@ -262,8 +263,8 @@ def jit(
     >>> line(np.arange(3.0), {"slope": 2.0, "offset": 1.0}, squared=True)["y"]
     array([ 1.,  9., 25.])
     """
-    if sizes not in ("auto", "exact"):
-        raise ConfigError(message(f"sizes={sizes!r}", need="'auto' or 'exact'"))
+    if sizes not in ("exact", "any"):
+        raise ConfigError(message(f"sizes={sizes!r}", need="'exact' or 'any'"))
     taken = inspect.signature(Function).parameters
     for name in options:
         if name not in taken or name in ("inputs", "outputs", "updates"):

@@ -18,6 +18,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 import magmagraph as mg
 
@@ -72,7 +73,8 @@ def measure(executor: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    executor = sys.argv[1] if len(sys.argv) > 1 else "process"
+    opening.words(__doc__, "dask")
+    executor = "dask" if "dask" in sys.argv[1:] else "process"
     found = measure(executor)
     large = found["large-0"]
     for name in ("put", "get"):

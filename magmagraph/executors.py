@@ -124,18 +124,15 @@ class Processes(ThreadPoolExecutor):
             raise TimeoutError(f"it was ended after timeout={self.timeout:g} s") from None
 
     def _start(self) -> ProcessPoolExecutor:
-        pool = ProcessPoolExecutor(
-            1,
-            multiprocessing.get_context("spawn"),
-            _begin_worker,
-            (os.environ.get(_SAFE_PATH),),
-        )
+        safe_path = os.environ.get(_SAFE_PATH)
         # Python starts without the modules of the current folder; those of this process follow.
         changes = {**dict.fromkeys(_THREADS, str(self._each)), _SAFE_PATH: "1"}
         with self._starting:
             if self._killed:
                 raise BrokenExecutor("the executor was ended")
-            with _environment(changes):
+            with _environment(changes):  # of the process that tracks resources, too
+                context = multiprocessing.get_context("spawn")
+                pool = ProcessPoolExecutor(1, context, _begin_worker, (safe_path,))
                 first = pool.submit(_first_call, self._prepare)
         try:
             self._pools[pool] = first.result()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ..errors import ConfigError, DataError, message
-from ..files.reading import reading
+from ..files.reading import open_file
 from .domains import Code
 from .optuna_parts import optuna, quiet, shown_as, state_of
 from .space import Space
@@ -150,7 +150,7 @@ def read_journal(path: Any) -> tuple[dict[str, Any], dict[int, Event]]:
     DataError
         If it is no journal of a search, or is damaged elsewhere than at its end.
     """
-    with reading(path, "is not the journal of a search"), Path(path).open("rb"):
+    with open_file(path):
         pass
     with quiet():
         header, trials = _read(_storage(Path(path)), Path(path))
@@ -225,6 +225,9 @@ def _other(path: Any, more: str = "") -> DataError:
 
 
 def _locked(path: Path) -> IO[bytes]:
+    if path.exists():
+        with open_file(path):  # neither a pipe nor a device
+            pass
     file = path.open("ab+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

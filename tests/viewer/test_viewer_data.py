@@ -20,8 +20,8 @@ def documented() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     section = ""
     for line in (ROOT / "docs/viewer-schema.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("### "):
-            section = line.removeprefix("### ")
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
         elif match := re.match(r"\| `(\w+)` \|", line):
             found.setdefault(section, set()).add(match[1])
     return found

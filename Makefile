@@ -1,5 +1,5 @@
 # make demo   train a network on digits and show what the compiler does      (under 3 minutes)
-# make test   everything that guards a commit: ruff, mypy, the tests         (14 minutes)
+# make test   everything that guards a commit: ruff, mypy, the tests         (11 minutes)
 # make site   build the documentation in build/site                        (under 3 minutes)
 #
 # All need Python >= 3.11, make and a package index, and make their own environment in .venv.

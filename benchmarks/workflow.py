@@ -1,4 +1,4 @@
-"""What the tuple space of a workflow costs: 240 MB over three servers, and 100,000 small values.
+"""Measure the tuple space of a workflow: 240 MB over three servers, and 100,000 small values.
 
     python benchmarks/workflow.py            # processes
     python benchmarks/workflow.py dask       # a cluster of Dask on this machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,17 +18,17 @@ from .strategies import checked, joined
 __all__ = ["Team", "warn_of_copies"]
 
 
-_warned: list[bool] = []
+_warned = threading.Event()
 
 
 def warn_of_copies(step: Any) -> None:
     """Warn on rank 0, once, where several ranks make a training step that exchanges nothing."""
-    if step.communicator is not None or _warned:
+    if step.communicator is not None or _warned.is_set():
         return
     number, count = rank_and_count()
     if count == 1 or number != 0:
         return
-    _warned.append(True)
+    _warned.set()
     warn_user(
         message(
             f"training without distribute=: each of {count} ranks trains a model of its own",

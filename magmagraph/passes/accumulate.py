@@ -27,7 +27,7 @@ After::
 
 The gradient is then never stored: the memory pass can let the product write into the variable's own
 buffer. Refused where something else reads the gradient (clipping, a norm, an output, a second
-moment), where further terms are in the sum, and for values that renew no variable: there, an
+moment), where further terms are in the sum, and for values that update no variable: there, an
 addition is cheaper inside a fused region.
 
 In the same way the gradient of a table whose rows are looked up, which is those rows' gradients

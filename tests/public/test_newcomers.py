@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_training_on_several_ranks_without_a_strategy_warns(
 ) -> None:
     for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.setenv(name, "4" if name.endswith("SIZE") else "0")
-    monkeypatch.setattr(training, "_warned", [])
+    monkeypatch.setattr(training, "_warned", Event())
     w = mg.var("w", init=1.0)
     step = partial(mg.optimizer.SGD(0.1).step, w**2, [w])
     monkeypatch.setattr(ranks, "_of_process", [])
@@ -119,7 +120,7 @@ def test_training_on_several_ranks_without_a_strategy_warns(
 def test_fit_on_several_ranks_without_a_strategy_warns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training, "_warned", [])
+    monkeypatch.setattr(training, "_warned", Event())
 
     def train() -> None:
         net = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(1)], loss="mse")

@@ -14,7 +14,7 @@ from .text import indent, mentions
 
 __all__ = ["KNOWN", "CCode"]
 
-KNOWN = 256  # elements of a row that the compiler is told, where the graph knows them
+KNOWN = 256  # the longest row whose length is a constant in the C text
 
 
 class CCode(RegionCode):

@@ -2,7 +2,7 @@
 
 The text is plain nested loops with the names of operations in it, so that people can read what
 became of their graph. Sizes, steps and positions come as numbers at run time, in the order of
-`CCode.numbers`: one text serves all sizes. Only the length of short rows stands in the text
+`CCode.numbers`: one text serves all sizes. Only the length of short rows is in the text
 where the graph knows it: how many groups of lanes they have is then known to the compiler, too.
 
 A row's innermost loop is the vector loop. Floats are added up there in blocks of at most `SUMMED`

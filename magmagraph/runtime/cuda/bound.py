@@ -134,7 +134,8 @@ class CudaBound:
                 if slot.place is Place.STATE and slot.index in written
             ]
             self._before, self._after = (self._segments(*half, merged) for half in halves)
-            if len(self._before) == len(self._after) == 1 and not plan.guard:
+            checked = plan.guard or (self.memory.failing and self._written)
+            if len(self._before) == len(self._after) == 1 and not checked:
                 first, second = self._before[0], self._after[0]
                 if isinstance(first, Segment) and isinstance(second, Segment):
                     first.extend(second)  # nothing can fail: all steps are one graph
@@ -304,7 +305,7 @@ class CudaBound:
             self.enter()
             for position, value in enumerate(feeds):
                 self._feed(position, value)
-            check = self._check_finite if self.plan.guard else None
+            check = self._check if self.plan.guard or self.memory.failing else None
             run_before(self._before, check, self.ranks, may_say=_may_say)
             kept = self._kept() if self._risky else []
             try:
@@ -354,6 +355,10 @@ class CudaBound:
 
     def looped(self) -> Segment | None:
         """Return the one segment that all steps are in, or None where they need the host."""
+        return None if self.memory.failing else self.unchecked()
+
+    def unchecked(self) -> Segment | None:
+        """Return the one segment of all steps, whose failures the caller has to look at."""
         if len(self._before) != 1 or self._after or self.plan.guard:
             return None
         (part,) = self._before
@@ -458,6 +463,29 @@ class CudaBound:
             )
             kept.append((copy.address, saved))
         return kept
+
+    def _check(self) -> None:
+        """Raise for what a kernel of the steps before the commit point found to be wrong."""
+        if self.memory.failing:
+            self._check_failures()
+        if self.plan.guard:
+            self._check_finite()
+
+    def _check_failures(self) -> None:
+        """Raise the error of the first step that left a failure; the next call begins anew."""
+        from .kernels.matrices import failure_of
+
+        with self.stream:
+            words = self.device.cupy.concatenate([held for held, _ in self.memory.failing]).get()
+            if (words == -1).all():
+                return
+            for held, _ in self.memory.failing:
+                held.fill(-1)
+        place = int(np.argmax(words != -1))
+        step = self.memory.failing[place][1]
+        error = failure_of(step, int(words[place]))
+        error.node = step.node
+        raise error
 
     def _check_finite(self) -> None:
         """Raise unless every result and every new value is finite; nothing is written yet."""

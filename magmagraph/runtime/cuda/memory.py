@@ -91,6 +91,8 @@ class PlanMemory:
         The variables that the plan reads or writes, with their copies here.
     keep
         What launches point to.
+    failing
+        The words into which steps write what failed, each with the step that an error names.
     workspace
         The block that steps of libraries work in by turns; (0, 0) where none needs it.
     workspace_limit
@@ -105,6 +107,7 @@ class PlanMemory:
         self.workspace: Range = (0, 0)
         self.sizes = plan.sizes or {}
         self.keep: list[Any] = []
+        self.failing: list[tuple[Any, Step]] = []
         self.address = [0] * len(plan.slots)
         self.states: list[tuple[State, VariableCopy]] = []
         self._blocks: dict[int, Any] = {}
@@ -189,6 +192,12 @@ class PlanMemory:
         """Return the address of a zero that one launch alone counts with."""
         held = self.device.cupy.zeros(1, np.uint32)
         self.keep.append(held)
+        return int(held.data.ptr)
+
+    def failure_word(self, step: Step) -> int:
+        """Return the address of 8 bytes of ones, into which a step's kernels write failures."""
+        held = self.device.cupy.full(1, -1, np.int64)
+        self.failing.append((held, step))
         return int(held.data.ptr)
 
     def share_workspace(self, count: int) -> None:

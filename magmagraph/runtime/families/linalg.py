@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from .dtypes import BLAS
 
 if TYPE_CHECKING:
     from ..cpu.kernel_args import KernelArgs, StepArgs
+    from ..cuda.launching.launch_units import Unit
+    from ..cuda.launching.launches import StepLaunches
 
 _INT32 = np.dtype(np.int32)
 
@@ -46,10 +48,9 @@ def _takes(node: Node) -> bool:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    from ..cpu.linalg.linalg import largest_order
-
-    if device != "cpu":
-        return "the GPU has no kernel for matrices; cuSOLVER is called through CuPy"
+    on_gpu = device != "cpu"
+    if on_gpu and node.op is EIGVALSH:
+        return "the GPU has no kernel for eigenvalues; cuSOLVER is called through CuPy"
     operand = node.inputs[0].type
     assert isinstance(operand, Type)
     if node.op is PERMUTATION:
@@ -61,39 +62,63 @@ def _refusal(node: Node, device: str) -> str | None:
     name, kind = _FUNCTIONS[node.op]
     if kind == "factors" and node.inputs[1].dtype != _INT32:
         return "row exchanges are int32"
-    order, most = operand.shape[-1], largest_order(name)
+    order, most = operand.shape[-1], _largest_order(name, on_gpu)
     if isinstance(order, int) and order > most:
         return f"matrices of order {order}; the kernels take {most} at most"
     return None
 
 
+def _largest_order(name: str, on_gpu: bool) -> int:
+    """Return the largest order of matrices that a function takes."""
+    if on_gpu:
+        from ...codegen.cuda.matrices_code import LARGEST
+
+        return LARGEST
+    from ..cpu.linalg.linalg import largest_order
+
+    return largest_order(name)
+
+
+def _operands(step: Step) -> tuple[list[Value | None], dict[str, Any]]:
+    """Return the values of a step in the order of the kernels, and what the kernels do."""
+    attrs = step.node.attrs
+    kind = _FUNCTIONS[step.node.op][1]
+    matrices, *others = step.inputs
+    exchanges = others.pop(0) if kind == "factors" else None
+    sides = others[0] if others else None
+    second = step.outputs[1] if len(step.outputs) > 1 else None
+    return [matrices, sides, exchanges, step.outputs[0], second], {
+        "kind": kind,
+        "lower": bool(attrs.get("lower")),
+        "transposed": attrs.get("trans", "N") != "N" or bool(attrs.get("transposed")),
+        "unit": bool(attrs.get("unit_diagonal")),
+    }
+
+
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.linalg.linalg import matrices_step, permutation_step
 
-    op, attrs = step.node.op, step.node.attrs
+    op = step.node.op
     out = step.outputs[0]
     if op is PERMUTATION:
         (pivots,) = step.inputs
         function, held = permutation_step(out, pivots, cells.at(out), cells.at(pivots))
         return function, held, cells.dynamic({1: out.slot, 2: pivots.slot})
-    name, kind = _FUNCTIONS[op]
-    matrices, *others = step.inputs
-    exchanges = others.pop(0) if kind == "factors" else None
-    sides = others[0] if others else None
-    second = step.outputs[1] if len(step.outputs) > 1 else None
-    values: list[Value | None] = [matrices, sides, exchanges, out, second]
-    function, held = matrices_step(
-        name,
-        [cells.at(value) for value in values],
-        values,
-        cells.keep,
-        kind=kind,
-        lower=bool(attrs.get("lower")),
-        transposed=attrs.get("trans", "N") != "N" or bool(attrs.get("transposed")),
-        unit=bool(attrs.get("unit_diagonal")),
-    )
+    values, how = _operands(step)
+    addresses = [cells.at(value) for value in values]
+    function, held = matrices_step(_FUNCTIONS[op][0], addresses, values, cells.keep, **how)
     slots = {i: value.slot for i, value in enumerate(values, 1) if value is not None}
     return function, held, cells.dynamic(slots)
 
 
-LINALG = KernelFamily("linalg", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu)
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    from ..cuda.kernels.matrices import matrices, permutation
+
+    if step.node.op is PERMUTATION:
+        return launches.alone(step, permutation(launches.memory, step))
+    values, how = _operands(step)
+    name = _FUNCTIONS[step.node.op][0]
+    return launches.alone(step, matrices(launches.memory, step, name, values, **how))
+
+
+LINALG = KernelFamily("linalg", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ....ir.fallback import Refused
 from ....ir.plan import Value
-from ....ir.types import Extent
+from ...families.batches import KINDS, starts_of
 from ..memory import address_of
 from ..sources import LINALG_LEVEL, SMALL_ORDER, linalg_source
 from ..support import function_address, load_kernels_together, support
@@ -27,10 +27,8 @@ __all__ = ["largest_order", "matrices_step", "permutation_step"]
 
 Call = tuple[int, list[int]]
 
-# How `systems` gets its factors, as linalg.c numbers them.
 EIGEN_ORDER = 16  # above, LAPACK's method takes less time than rotations
 _REALS = {"float32": "float", "float64": "double"}
-KINDS = {"matrix": 0, "factors": 1, "triangle": 2}
 
 
 @functools.lru_cache(maxsize=2)
@@ -49,29 +47,6 @@ def _function(dtype: np.dtype[Any], name: str) -> int:
 def largest_order(name: str) -> int:
     """Return the largest order of matrices that a function takes."""
     return EIGEN_ORDER if name == "eigenvalues" else SMALL_ORDER
-
-
-def batch_starts(batch: Sequence[Extent], whole: Sequence[Extent], elements: int) -> Any:
-    """Return where the members of a broadcast batch start: a stride, or a table of offsets.
-
-    Parameters
-    ----------
-    batch
-        The batch extents of an operand.
-    whole
-        Those of the result.
-    elements
-        Of one member.
-    """
-    extents = tuple(map(int, batch))
-    full = tuple(map(int, whole))
-    count = math.prod(extents)
-    if count == math.prod(full):
-        return elements
-    if count == 1:
-        return 0
-    numbers = np.arange(count, dtype=np.int64).reshape(extents) * elements
-    return np.ascontiguousarray(np.broadcast_to(numbers, full)).reshape(-1)
 
 
 def matrices_step(
@@ -112,30 +87,13 @@ def matrices_step(
     order = int(matrices.type.shape[-1])
     most = largest_order(name)
     if order > most:
-        raise Refused(
-            f"matrices of order {order}; the kernels take {most} at most", expected=True
-        )
+        raise Refused(f"matrices of order {order}; the kernels take {most} at most", expected=True)
     one_for_each = name in ("determinants", "eigenvalues")
     whole = matrices.type.shape[:-2] if one_for_each else out.type.shape[:-2]
     columns = int(out.type.shape[-1]) if name == "systems" else 0
-    strides, tables = [], []
-    for value, elements in (
-        (matrices, order * order),
-        (sides, order * columns),
-        (pivots, order),
-    ):
-        if value is None:
-            starts: Any = 0
-        else:
-            axes = 1 if value is pivots else 2
-            starts = batch_starts(value.type.shape[:-axes], whole, elements)
-        if isinstance(starts, int):
-            strides.append(starts)
-            tables.append(0)
-        else:
-            keep.append(starts)
-            strides.append(0)
-            tables.append(address_of(starts))
+    operands = (matrices, order * order), (sides, order * columns), (pivots, order)
+    strides, tables = starts_of(operands, whole)
+    keep += [table for table in tables if table is not None]
     count = math.prod(map(int, whole))
     cells = [
         support().address("mg_fail"),
@@ -148,7 +106,7 @@ def matrices_step(
         int(transposed),
         int(unit),
         *strides,
-        *tables,
+        *(0 if table is None else address_of(table) for table in tables),
     ]
     return _function(matrices.type.dtype, name), cells
 

@@ -76,7 +76,7 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit]:
     if function is None or function.device == "cpu":
         raise Refused("it has no iterations, or its body runs on the CPU", expected=True)
     bound = function.bound_to(memory.sizes)
-    segment = bound.looped()
+    segment = bound.unchecked()
     if segment is None:
         raise Refused("a step of its body runs as an array expression", expected=True)
     if len(segment.launches) * count > MOST:
@@ -87,6 +87,7 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit]:
     if not all(hasattr(launch, "moved") for launch in segment.launches):
         raise Refused("a launch of its body is bound to its addresses", expected=True)
     memory.keep.append(bound)
+    memory.failing += bound.memory.failing
     units = [Unit(*pair) for pair in zip(segment.launches, segment.touched, strict=True)]
     loop = _Loop(memory, step, bound, count)
     made: list[Unit] = []

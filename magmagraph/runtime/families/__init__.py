@@ -21,6 +21,7 @@ _FILES = (
     "indexed",
     "scatter",
     "linalg",
+    "transform",
     "join",
     "nested",
     "collective",

@@ -1,0 +1,161 @@
+"""Fourier transforms by cuFFT: a plan for each step, made once, whose calls are captured.
+
+cuFFT computes unscaled transforms of neighbouring axes, of many arrays in one call where these lie
+at equal distances. Half a spectrum is overwritten when values are made of it, so these read a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....codegen.steps import shape_of
+from ....ir.fallback import NO_ELEMENTS, Refused
+from ....ir.plan import Step
+from ....ops.signal.fourier_primitives import IRFFT, RFFT
+from ..launching.calls import LibraryCall
+from ..memory import DEVICE_TO_DEVICE, PlanMemory
+
+__all__ = ["Layout", "layout_of", "scale_of", "transform"]
+
+_TYPES = {  # of cuFFT (cufft.h), by the kind of transform and the bytes of a real number
+    ("spectrum", 4): 0x29, ("half", 4): 0x2A, ("values", 4): 0x2C,
+    ("spectrum", 8): 0x69, ("half", 8): 0x6A, ("values", 8): 0x6C,
+}  # fmt: skip
+_MOST_AXES = 3
+_MOST_CALLS = 64  # of arrays that do not lie at equal distances
+
+
+class Layout(NamedTuple):
+    """Where the elements of a transform lie.
+
+    Attributes
+    ----------
+    extents
+        Of the transformed axes, in real or whole complex elements.
+    inside
+        Elements after these axes: how far neighbours lie apart.
+    batch
+        Transforms of one call.
+    calls
+        How many calls there are.
+    """
+
+    extents: tuple[int, ...]
+    inside: int
+    batch: int
+    calls: int
+
+
+def layout_of(shape: tuple[int, ...], axes: tuple[int, ...], extents: tuple[int, ...]) -> Layout:
+    """Return the layout of transforms of an array along axes that follow one another.
+
+    Examples
+    --------
+    >>> layout_of((5, 8, 6), (2,), (6,))
+    Layout(extents=(6,), inside=1, batch=40, calls=1)
+    >>> layout_of((5, 8, 6), (1,), (8,))
+    Layout(extents=(8,), inside=6, batch=6, calls=5)
+
+    Raises
+    ------
+    Refused
+        cuFFT has no such transform.
+    """
+    first, last = min(axes), max(axes)
+    if sorted(axes) != list(range(first, last + 1)):
+        raise Refused("cuFFT transforms axes that follow one another")
+    if len(axes) > _MOST_AXES:
+        raise Refused(f"cuFFT transforms up to {_MOST_AXES} axes")
+    before, inside = math.prod(shape[:first]), math.prod(shape[last + 1 :])
+    batch, calls = (before, 1) if inside == 1 else (inside, before)
+    if calls > _MOST_CALLS:
+        raise Refused("the transforms before and behind the axes are too many calls of cuFFT")
+    return Layout(extents, inside, batch, calls)
+
+
+def scale_of(norm: str, inverse: bool, count: int) -> float:
+    """Return what an unscaled transform of so many elements is multiplied by.
+
+    Examples
+    --------
+    >>> scale_of("backward", False, 8), scale_of("backward", True, 8), scale_of("ortho", True, 4)
+    (1.0, 0.125, 0.5)
+    """
+    if norm == "ortho":
+        return 1 / math.sqrt(count)
+    return 1 / count if inverse == (norm == "backward") else 1.0
+
+
+def transform(memory: PlanMemory, step: Step) -> LibraryCall:
+    """Return what launches a transform.
+
+    Raises
+    ------
+    Refused
+        cuFFT does not compute it: its array expression has to run.
+    """
+    from cupy.cuda import cufft
+
+    attrs, op = step.node.attrs, step.node.op
+    x, out = step.inputs[0], step.outputs[0]
+    source, target = shape_of(x.type), shape_of(out.type)
+    if 0 in source or 0 in target:
+        raise Refused(NO_ELEMENTS, expected=True)
+    kind = "half" if op is RFFT else "values" if op is IRFFT else "spectrum"
+    inverse = kind == "values" or bool(attrs.get("inverse"))
+    rank = len(source)
+    axes = tuple(sorted(axis % rank for axis in attrs.get("axes") or (attrs["axis"],)))
+    whole = target if kind == "values" else source
+    layout = layout_of(whole, axes, tuple(whole[axis] for axis in axes))
+    ends = [tuple(shape[axis] for axis in axes) for shape in (source, target)]
+    distances = [math.prod(end) if layout.inside == 1 else 1 for end in ends]
+    real = np.dtype((out if kind == "values" else x).type.dtype.type(0).real.dtype)
+    plan = cufft.PlanNd(
+        layout.extents, ends[0], layout.inside, distances[0], ends[1], layout.inside, distances[1],
+        _TYPES[kind, real.itemsize], layout.batch, "C", axes[-1], layout.extents[-1],
+    )  # fmt: skip
+    execute = _execution(cufft, kind, real.itemsize, inverse)
+    scale = real.type(scale_of(attrs["norm"], inverse, math.prod(layout.extents)))
+    result = None if scale == 1 else memory.view(out)
+    # Each call reads and writes so many bytes.
+    read, written = (int(value.type.bytes) // layout.calls for value in (x, out))
+    held = memory.more(int(x.type.bytes)) if kind == "values" else 0
+    cupy = memory.device.cupy
+    memory.keep.append(plan)
+
+    def run(stream: Any, to: int, start: int) -> None:
+        with stream:
+            cufft.setStream(plan.handle, stream.ptr)
+            if held:
+                count = read * layout.calls
+                cupy.cuda.runtime.memcpyAsync(held, start, count, DEVICE_TO_DEVICE, stream.ptr)
+                start = held
+            for i in range(layout.calls):
+                execute(plan.handle, start + i * read, to + i * written)
+            if result is not None:
+                placed = _at(cupy, result, to)
+                cupy.multiply(placed, scale, out=placed)
+
+    return LibraryCall(run, (memory.at(out), memory.at(x)))
+
+
+def _at(cupy: Any, result: Any, address: int) -> Any:
+    """Return an array like the result at an address, where that is another one."""
+    if result.data.ptr == address:
+        return result
+    memory = cupy.cuda.UnownedMemory(address, result.nbytes, None)
+    return cupy.ndarray(result.shape, result.dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def _execution(cufft: Any, kind: str, size: int, inverse: bool) -> Any:
+    """Return the function that executes a plan: of the plan, and what it reads and writes."""
+    if kind == "half":
+        return cufft.execR2C if size == 4 else cufft.execD2Z
+    if kind == "values":
+        return cufft.execC2R if size == 4 else cufft.execZ2D
+    function = cufft.execC2C if size == 4 else cufft.execZ2Z
+    direction = 1 if inverse else -1
+    return lambda plan, start, to: function(plan, start, to, direction)

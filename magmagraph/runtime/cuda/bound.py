@@ -475,17 +475,16 @@ class CudaBound:
         """Raise the error of the first step that left a failure; the next call begins anew."""
         from .kernels.matrices import failure_of
 
-        with self.stream:
-            words = self.device.cupy.concatenate([held for held, _ in self.memory.failing]).get()
-            if (words == -1).all():
-                return
-            for held, _ in self.memory.failing:
-                held.fill(-1)
-        place = int(np.argmax(words != -1))
-        step = self.memory.failing[place][1]
-        error = failure_of(step, int(words[place]))
-        error.node = step.node
-        raise error
+        for block, steps in self.memory.failing:
+            with self.stream:
+                words = block.get()
+                if (words == -1).all():
+                    continue
+                block.fill(-1)
+            place = int(np.argmax(words != -1))
+            error = failure_of(steps[place], int(words[place]))
+            error.node = steps[place].node
+            raise error
 
     def _check_finite(self) -> None:
         """Raise unless every result and every new value is finite; nothing is written yet."""

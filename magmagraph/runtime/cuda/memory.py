@@ -92,7 +92,7 @@ class PlanMemory:
     keep
         What launches point to.
     failing
-        The words into which steps write what failed, each with the step that an error names.
+        Blocks of words into which steps write what failed, each with the steps in their order.
     workspace
         The block that steps of libraries work in by turns; (0, 0) where none needs it.
     workspace_limit
@@ -107,7 +107,7 @@ class PlanMemory:
         self.workspace: Range = (0, 0)
         self.sizes = plan.sizes or {}
         self.keep: list[Any] = []
-        self.failing: list[tuple[Any, Step]] = []
+        self.failing: list[tuple[Any, list[Step]]] = []
         self.address = [0] * len(plan.slots)
         self.states: list[tuple[State, VariableCopy]] = []
         self._blocks: dict[int, Any] = {}
@@ -196,9 +196,12 @@ class PlanMemory:
 
     def failure_word(self, step: Step) -> int:
         """Return the address of 8 bytes of ones, into which a step's kernels write failures."""
-        held = self.device.cupy.full(1, -1, np.int64)
-        self.failing.append((held, step))
-        return int(held.data.ptr)
+        if not self.failing:
+            words = self.device.cupy.full(len(self.plan.steps), -1, np.int64)
+            self.failing.append((words, []))
+        words, steps = self.failing[0]
+        steps.append(step)
+        return int(words.data.ptr) + 8 * (len(steps) - 1)
 
     def share_workspace(self, count: int) -> None:
         """Make the block that steps of libraries work in, for as long as the plan lives."""

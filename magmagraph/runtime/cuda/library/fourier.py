@@ -117,9 +117,7 @@ def transform(memory: PlanMemory, step: Step) -> LibraryCall:
         layout.extents, ends[0], layout.inside, distances[0], ends[1], layout.inside, distances[1],
         _TYPES[kind, real.itemsize], layout.batch, "C", axes[-1], layout.extents[-1],
     )  # fmt: skip
-    execute = _execution(cufft, kind, real.itemsize, inverse)
     scale = real.type(scale_of(attrs["norm"], inverse, math.prod(layout.extents)))
-    result = None if scale == 1 else memory.view(out)
     # Each call reads and writes so many bytes.
     read, written = (int(value.type.bytes) // layout.calls for value in (x, out))
     held = memory.more(int(x.type.bytes)) if kind == "values" else 0
@@ -127,35 +125,23 @@ def transform(memory: PlanMemory, step: Step) -> LibraryCall:
     memory.keep.append(plan)
 
     def run(stream: Any, to: int, start: int) -> None:
-        with stream:
-            cufft.setStream(plan.handle, stream.ptr)
+        with stream:  # which the plan takes
             if held:
                 count = read * layout.calls
                 cupy.cuda.runtime.memcpyAsync(held, start, count, DEVICE_TO_DEVICE, stream.ptr)
                 start = held
             for i in range(layout.calls):
-                execute(plan.handle, start + i * read, to + i * written)
-            if result is not None:
-                placed = _at(cupy, result, to)
-                cupy.multiply(placed, scale, out=placed)
+                places = (start + i * read, read), (to + i * written, written)
+                plan.fft(*(_bytes_at(cupy, *place) for place in places), 1 if inverse else -1)
+            if scale != 1:
+                raw = _bytes_at(cupy, to, written * layout.calls)
+                result = raw.view(out.type.dtype)
+                cupy.multiply(result, scale, out=result)
 
     return LibraryCall(run, (memory.at(out), memory.at(x)))
 
 
-def _at(cupy: Any, result: Any, address: int) -> Any:
-    """Return an array like the result at an address, where that is another one."""
-    if result.data.ptr == address:
-        return result
-    memory = cupy.cuda.UnownedMemory(address, result.nbytes, None)
-    return cupy.ndarray(result.shape, result.dtype, cupy.cuda.MemoryPointer(memory, 0))
-
-
-def _execution(cufft: Any, kind: str, size: int, inverse: bool) -> Any:
-    """Return the function that executes a plan: of the plan, and what it reads and writes."""
-    if kind == "half":
-        return cufft.execR2C if size == 4 else cufft.execD2Z
-    if kind == "values":
-        return cufft.execC2R if size == 4 else cufft.execZ2D
-    function = cufft.execC2C if size == 4 else cufft.execZ2Z
-    direction = 1 if inverse else -1
-    return lambda plan, start, to: function(plan, start, to, direction)
+def _bytes_at(cupy: Any, address: int, count: int) -> Any:
+    """Return memory of the plan as an array of bytes."""
+    memory = cupy.cuda.UnownedMemory(address, count, None)
+    return cupy.ndarray(count, np.uint8, cupy.cuda.MemoryPointer(memory, 0))

@@ -269,9 +269,13 @@ class CudaCode(RegionCode):
 
     def write(self, output: Output) -> str:
         """Return the line that writes one element of a result."""
-        terms = [times(self.index(loop), s) for loop, s in self.write_steps(output).items()]
         value = store(self.operand(output.node), output.node.dtype)
-        return f"out{output.position}[{' + '.join(terms) or '0'}] = {value};"
+        return f"out{output.position}[{self.write_index(output)}] = {value};"
+
+    def write_index(self, output: Output) -> str:
+        """Return the number of an element of a result."""
+        terms = [times(self.index(loop), s) for loop, s in self.write_steps(output).items()]
+        return " + ".join(terms) or "0"
 
     # ---- Folds
 
@@ -363,6 +367,7 @@ class CudaCode(RegionCode):
         kept: RegisterValues | None = None,
         here: str = "",
         mine: str = "",
+        staged: Mapping[Output, str] | None = None,
     ) -> list[str]:
         """Return the statements for `width` adjacent elements along the innermost loop.
 
@@ -384,6 +389,8 @@ class CudaCode(RegionCode):
             The condition under which the vector counts; under others it is computed all the same.
         mine
             The condition under which it is written.
+        staged
+            Results that wait elsewhere until they are written, each with an element's place there.
         """
         inner = self.inner
         known = dict(self.scope)
@@ -432,6 +439,8 @@ class CudaCode(RegionCode):
             inside.append(f"{name}.x[k] = {value};")
             place = self._first(self.write(output).partition(" = ")[0])
             stores.append(f"{written}*({kind} *)({place}) = {name};")
+        for output, place in (staged or {}).items():
+            inside.append(f"{place} = {store(self.operand(output.node), output.node.dtype)};")
         self.vector_loop = -1
         self.scope = known
         return [

@@ -39,10 +39,12 @@ from .limits import (
     TALL_THREADS,
     THREADS,
     TILE_THREADS,
+    WINDOW_THREADS,
 )
 from .narrow import THREADS_BESIDE, Narrow, narrow_rows
 from .rows import Workers
 from .tiles import tiles_of
+from .windows import windows_of
 
 __all__ = ["ALONE_NAME", "RegionKernels"]
 
@@ -67,7 +69,8 @@ class RegionKernels:
         The source of each kernel alone.
     suffixes
         How the kernels' names end: ``v4`` moves 4 neighbours at a time, ``d4`` computes columns
-        whole, ``t4`` takes neighbours down some rows, ``x4`` goes through tiles, ``k4`` keeps rows in registers, ``n4`` has
+        whole, ``t4`` takes neighbours down some rows, ``x4`` goes through tiles,
+        ``w1`` has threads take elements below each other, ``k4`` keeps rows in registers, ``n4`` has
         several rows a warp, ``end``, ``join`` and ``late`` end sums.
     way
         Which of the four ways.
@@ -78,6 +81,8 @@ class RegionKernels:
         in common once for many of them.
     tiles
         How operands in another order go through shared memory, if there are any.
+    windows
+        How threads take elements below each other, if rows may not lie on vectors.
     narrows
         How short rows are shared out to lanes of a warp, by what these move at a time.
     joined
@@ -108,6 +113,7 @@ class RegionKernels:
         self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
         self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
         self.tiles = tiles_of(self.code) if self.way == "flat" and not self.cross else None
+        self.windows = windows_of(self.code) if self.way == "flat" and not self.cross else None
         self.narrows = self._narrows()
         self._ends = FinalReduction(self.code)
         self.joined = bool(self.cross) and self._ends.can_be_joined()
@@ -126,6 +132,9 @@ class RegionKernels:
                 self.code.scope = {}
                 body = self.tiles.main(width)
                 parts.append(self._kernel(f"x{width}", body, TILE_THREADS))
+        if self.windows is not None:
+            self.code.scope = {}
+            parts.append(self._kernel("w1", self.windows.main(), WINDOW_THREADS))
         if self.cross:
             parts += self._finish()
         self.source = "\n".join(parts)

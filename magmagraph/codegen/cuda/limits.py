@@ -9,6 +9,7 @@ COLUMN_SUMS = 16  # of a thread, at most: more would not fit into its registers
 COLUMN_THREADS = 512  # of a block whose threads have sums of columns: more have less to add up
 TALL_THREADS = 256  # of a block whose threads take neighbours down some rows
 TILE_THREADS = 256  # of a block that has a tile of two loops
+WINDOW_THREADS = 256  # of a block whose threads have some elements below each other
 PARTS = 4  # vectors of a row that a thread has, at least, where there are as many
 KEPT_PARTS = 8  # vectors of a row that a thread keeps, at most
 KEEPING_THREADS = 256  # of a block, at most, whose threads keep what they read of a row

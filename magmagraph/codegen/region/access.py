@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ...ir import dims
 from ...ir.graph import Node
@@ -145,6 +146,54 @@ def view_strides(views: tuple[Node, ...], node: Node) -> tuple[Extent, tuple[Ext
             position = iter(moving)
             strides = tuple(0 if extent == 1 else next(position) for extent in layout.shape)
     return offset, strides
+
+
+def view_places(views: tuple[Node, ...], node: Node) -> tuple[Shape, list[AxisPlace]] | None:
+    """Return the shape that a view is cut from, and where each of its axes runs in that.
+
+    Axes that an index took away come last, with a step of 0. None where axes were joined or split
+    after a cut.
+    """
+    shape = (views[0].inputs[0] if views else node).shape
+    places = [AxisPlace(axis, 0, 1) for axis in range(len(shape))]
+    gone: list[AxisPlace] = []
+    for layout in views:
+        if layout.op.layout.view is not None:
+            parts = layout.op.layout.view(layout)
+            taken = {axis for axis, _, _ in parts}
+            gone += [p._replace(step=0) for axis, p in enumerate(places) if axis not in taken]
+            places = [
+                AxisPlace(None, 0, 0)
+                if axis is None
+                else AxisPlace(
+                    places[axis].axis,
+                    places[axis].start + start * places[axis].step,
+                    step * places[axis].step,
+                )
+                for axis, start, step in parts
+            ]
+        elif layout.shape != layout.inputs[0].shape:
+            if any(place != (axis, 0, 1) for axis, place in enumerate(places)):
+                return None
+            shape = layout.shape
+            places = [AxisPlace(axis, 0, 1) for axis in range(len(shape))]
+    return shape, [*places, *gone]
+
+
+class AxisPlace(NamedTuple):
+    """Where an axis of a view runs in the array that it is cut from.
+
+    Attributes
+    ----------
+    axis
+        The array's axis; None where elements are repeated.
+    start, step
+        Its first position there, and how far apart the next ones are.
+    """
+
+    axis: int | None
+    start: Extent
+    step: int
 
 
 def _strides_of(shape: Shape) -> tuple[Extent, ...]:

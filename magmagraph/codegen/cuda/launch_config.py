@@ -311,7 +311,7 @@ class LaunchConfig(RegionNumbers):
         ):
             return self._tiles(tiles)
         windows = self.kernels.windows
-        if windows is not None and self.vector == 1 and self._fill_windows(windows):
+        if windows is not None and (self.vector == 1 or windows.joined) and self._fill_windows(windows):
             return self._windows(windows)
         if self.kernels.tall and self.vector == self.kernels.widths[-1] and self.elements >= MANY:
             return self._tall()
@@ -341,7 +341,7 @@ class LaunchConfig(RegionNumbers):
         return self.window_bands(windows.rows) if along else self.window_count(windows.rows)
 
     def _windows(self, windows: Windows) -> tuple[Grid, Grid, int]:
-        self.windowed = True
+        self.windowed, self.vector = True, 1
         return (min(self._window_blocks(windows), MOST_BLOCKS), 1, 1), (*self._window, 1), 0
 
     def _tiles(self, tiles: Tiles) -> tuple[Grid, Grid, int]:

@@ -226,7 +226,9 @@ def tiles_of(code: CudaCode) -> Tiles | None:
         return None
     read: dict[int, list[Node]] = {}
     written: dict[int, list[Output]] = {}
-    for node in region.accesses:
+    for node, access in region.accesses.items():
+        if access.joined is not None:
+            continue
         loop = _unit_loop(code.steps_of(node)[1], inner)
         if loop is not None:
             read.setdefault(loop, []).append(node)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...ir.graph import Node
-from ..c.scalar import load
 from ..c.text import indent
 from ..functions.scalar import computing_type
-from ..region.access import view_places
+from ..region.access import Access, view_places
 from .cuda_code import CudaCode
 
 __all__ = ["Windows", "windows_of"]
@@ -55,11 +56,14 @@ class Windows:
         The loop along which they are.
     rows
         How many.
+    joined
+        Whether something is read in parts, which end anywhere.
     """
 
     def __init__(self, code: CudaCode) -> None:
         self.code = code
         self.down = max(0, code.inner - 1)
+        self.joined = any(access.joined for access in code.region.accesses.values())
         self.columns = self._columns()
         self.rows = ROWS
         while self.rows > 1 and self._words() > MOST_WORDS:
@@ -97,8 +101,12 @@ class Windows:
         """Return what slices that differ by rows alone have in common, and the first row."""
         access = self.code.region.accesses[node]
         axis = access.axes[self.down]
+        if axis is None or self.code.region.depth < 2:
+            return node, 0
+        if access.joined is not None:
+            return self._place_of_part(node, access, axis)
         found = view_places(access.views, node)
-        if found is None or axis is None or self.code.region.depth < 2:
+        if found is None:
             return node, 0
         shape, places = found
         row = places[axis]
@@ -107,6 +115,25 @@ class Windows:
         places[axis] = row._replace(start=0)
         # The axes of an access are those of its view; its loops say which one is which.
         return (access.parameter, shape, access.axes, node.shape, tuple(places)), row.start
+
+    def _place_of_part(self, node: Node, access: Access, axis: int) -> tuple[object, int]:
+        """Return the same of an operand among constants."""
+        assert access.joined is not None
+        part, value = access.joined.parts[0], access.joined.value
+        start = part.starts[axis]
+        alone = len(access.joined.parts) == 1 and value is not None and isinstance(start, int)
+        if not alone or not part.reaches_all(axis, node.shape[axis]):
+            return node, 0
+        assert isinstance(start, int)
+        box = [
+            (start, low, high)
+            for place, (start, low, high) in enumerate(
+                zip(part.starts, part.low, part.high, strict=True)
+            )
+            if place != axis
+        ]
+        bits = np.asarray(value, node.dtype).tobytes()
+        return (part.node, part.axes, access.axes, node.shape, tuple(box), bits), -start
 
     def main(self) -> list[str]:
         """Return the kernel."""
@@ -156,6 +183,8 @@ class Windows:
         """Return the lines that read a column; rows behind the last one are that one again."""
         code, node, span = self.code, column.first, column.span
         name, kind = f"{code.names[node]}_rows", computing_type(node.dtype)
+        axis = code.region.accesses[node].axes[self.down]
+        beyond = axis if span and axis is not None else -1
         last = f"{extent} + {span - 1}" if span > 1 else extent if span else f"{extent} - 1"
         for held, shift in column.shifts.items():
             code.scope[held] = f"{name}[turn + {shift}]" if shift else f"{name}[turn]"
@@ -164,7 +193,7 @@ class Windows:
             "#pragma unroll",
             f"for (int turn = 0; turn < {self.rows + span}; turn++) {{",
             f"    const idx i{self.down} = min((idx)(first + {step}), (idx)({last}));",
-            f"    {name}[turn] = {load(code.read(node), node.dtype)};",
+            f"    {name}[turn] = {code.fetch(node, beyond)};",
             "}",
         ]
 
@@ -175,8 +204,7 @@ def windows_of(code: CudaCode) -> Windows | None:
     if region.depth < 1 or region.folds:
         return None
     cut = any(
-        not all(view.op.layout.alias for view in access.views)
-        for access in region.accesses.values()
+        access.joined is not None or not access.whole for access in region.accesses.values()
     )
     extent = region.loops[inner].extent
     odd = region.depth > 1 and not (isinstance(extent, int) and extent % WIDEST == 0)

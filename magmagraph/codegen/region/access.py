@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...ir import dims
 from ...ir.graph import Node
 from ...ir.records import record
 from ...ir.types import Extent, Shape
 from .axes import AxisClasses, concrete
+
+if TYPE_CHECKING:
+    from .joined import Joined
 
 
 @record(frozen=True)
@@ -52,6 +55,9 @@ class Access:
         not move.
     unit
         True where an iteration of the innermost loop is a step of one element.
+    joined
+        The parts of a read of several parameters, or of one in parts. `parameter` is that of the
+        first part then, and there are no views.
     """
 
     parameter: int
@@ -59,10 +65,30 @@ class Access:
     views: tuple[Node, ...]
     axes: tuple[int | None, ...]
     unit: bool
+    joined: Joined | None = None
+
+    @property
+    def reads(self) -> list[tuple[int, Node, tuple[Node, ...]]]:
+        """The parameter, the node and the views of each part."""
+        if self.joined is None:
+            return [(self.parameter, self.node, self.views)]
+        return [(part.parameter, part.node, part.views) for part in self.joined.parts]
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """The positions of all parameters that it reads."""
+        return tuple(dict.fromkeys(parameter for parameter, _, _ in self.reads))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it reads all elements of a parameter once each, in the parameter's order."""
+        return self.joined is None and all(view.op.layout.alias for view in self.views)
 
     def bind(self, sizes: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return the first element's position and each loop's step, both in elements."""
         shape = concrete(self.node.shape, sizes)
+        if self.joined is not None:
+            return 0, (0,) * len(self.axes)  # each part has steps of its own
         if not self.views:
             strides = contiguous_strides(shape)
             return 0, tuple(0 if axis is None else strides[axis] for axis in self.axes)
@@ -242,6 +268,22 @@ def read_track(node: Node, views: tuple[Node, ...], classes: Sequence[int | None
         return Track(classes)
     _, strides = view_strides(views, node)
     return Track(classes, strides, node.shape)
+
+
+def part_tracks(node: Node, joined: Joined, classes: Sequence[int | None]) -> list[Track]:
+    """Return the orders of memory of a joined read's parts.
+
+    A loop along which some part ends is one axis.
+    """
+    tracks = []
+    ends = [joined.guarded(node, axis) for axis in range(node.ndim)]
+    for part in joined.parts:
+        track = Track(classes, part.strides, node.shape)
+        kept = [end for end, member in zip(ends, classes, strict=True) if member is not None]
+        for place, (left, right) in enumerate(itertools.pairwise(kept)):
+            track.joined[place] = track.joined[place] and not (left or right)
+        tracks.append(track)
+    return tracks
 
 
 def is_unit(node: Node, views: tuple[Node, ...], axis: int | None) -> bool:

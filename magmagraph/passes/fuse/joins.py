@@ -177,6 +177,8 @@ class Joins:
             made = [node for node in small.nodes if node in large.externals]
             if not made or any(node.op.reduction is not None for node in small.nodes):
                 continue
+            if all(self.facts.is_joined(node) for node in small.nodes):
+                continue  # nothing is computed
             for node in made:
                 own = [e for e in node.shape if e != 1]
                 if not own:

@@ -11,11 +11,11 @@ from ..ir import dims
 from ..ir.graph import Node
 from ..ir.interpret import bind_attributes
 from ..ops.random.philox import stream_key
-from .region.access import contiguous_strides
 from .region.analysis import Region
 from .region.axes import concrete
 from .region.joined import Part
 from .region.parts import PARTIAL_BYTES
+from .region.views import contiguous_strides
 
 __all__ = ["RegionNumbers"]
 

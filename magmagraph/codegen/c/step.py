@@ -66,7 +66,7 @@ def region_of(body: Graph) -> Region:
     region = analyze(body)
     if isinstance(region, Refusal):
         raise PlanError(message(f"a fused body is not one region: {region.reason}"))
-    if any(access.joined for access in region.accesses.values()):
+    if region.joins:
         raise PlanError(message("a fused body joins arrays", need="kernels of a GPU"))
     return region
 

@@ -69,9 +69,9 @@ class RegionKernels:
         The source of each kernel alone.
     suffixes
         How the kernels' names end: ``v4`` moves 4 neighbours at a time, ``d4`` computes columns
-        whole, ``t4`` takes neighbours down some rows, ``x4`` goes through tiles,
-        ``w1`` has threads take elements below each other, ``k4`` keeps rows in registers, ``n4`` has
-        several rows a warp, ``end``, ``join`` and ``late`` end sums.
+        whole, ``t4`` takes neighbours down some rows, ``x4`` goes through tiles, ``w1`` has threads
+        take elements below each other, ``k4`` keeps rows in registers, ``n4`` has several rows a
+        warp, ``end``, ``join`` and ``late`` end sums.
     way
         Which of the four ways.
     widths

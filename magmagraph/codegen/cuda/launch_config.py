@@ -311,7 +311,7 @@ class LaunchConfig(RegionNumbers):
         ):
             return self._tiles(tiles)
         windows = self.kernels.windows
-        if windows is not None and (self.vector == 1 or windows.joined) and self._fill_windows(windows):
+        if windows is not None and self._fill_windows(windows):
             return self._windows(windows)
         if self.kernels.tall and self.vector == self.kernels.widths[-1] and self.elements >= MANY:
             return self._tall()
@@ -326,7 +326,7 @@ class LaunchConfig(RegionNumbers):
     def _fill_windows(self, windows: Windows) -> bool:
         """Return whether blocks of windows are full enough, and choose their threads."""
         inner, count = self.kernels.inner, self.product(*range(self.region.depth))
-        if count < WINDOWS:
+        if count < WINDOWS or (self.vector > 1 and not windows.joined):
             return False
         across = WINDOW_THREADS
         if windows.down != inner:

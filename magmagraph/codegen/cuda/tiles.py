@@ -39,9 +39,7 @@ class Tiles:
         Elements of a tile's side.
     """
 
-    def __init__(
-        self, code: CudaCode, along: int, reads: list[Node], writes: list[Output]
-    ) -> None:
+    def __init__(self, code: CudaCode, along: int, reads: list[Node], writes: list[Output]) -> None:
         self.code, self.along, self.reads, self.writes = code, along, reads, writes
         region = code.region
         moved = [n for n in region.accesses if code.moves(n)]

@@ -15,7 +15,8 @@ import numpy as np
 from ...ir.graph import Node
 from ..c.text import indent
 from ..functions.scalar import computing_type
-from ..region.access import Access, view_places
+from ..region.access import Access
+from ..region.views import view_places
 from .cuda_code import CudaCode
 
 __all__ = ["Windows", "windows_of"]
@@ -63,7 +64,7 @@ class Windows:
     def __init__(self, code: CudaCode) -> None:
         self.code = code
         self.down = max(0, code.inner - 1)
-        self.joined = any(access.joined for access in code.region.accesses.values())
+        self.joined = code.region.joins
         self.columns = self._columns()
         self.rows = ROWS
         while self.rows > 1 and self._words() > MOST_WORDS:
@@ -203,9 +204,7 @@ def windows_of(code: CudaCode) -> Windows | None:
     region, inner = code.region, code.inner
     if region.depth < 1 or region.folds:
         return None
-    cut = any(
-        access.joined is not None or not access.whole for access in region.accesses.values()
-    )
+    cut = any(not access.whole for access in region.accesses.values())
     extent = region.loops[inner].extent
     odd = region.depth > 1 and not (isinstance(extent, int) and extent % WIDEST == 0)
     return Windows(code) if cut or odd else None

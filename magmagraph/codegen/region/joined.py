@@ -8,16 +8,17 @@ are joined reads, and so are joined reads of joined reads: rolls along two axes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...ir import dims
 from ...ir.graph import Node
-from ...ir.op import Pieces
+from ...ir.op import Pieces, ViewAxis
 from ...ir.records import record
 from ...ir.types import Extent
-from .access import view_strides
+from .views import view_strides
 
 __all__ = ["MOST_PARTS", "Joined", "Part", "join", "whole"]
 
@@ -105,7 +106,7 @@ class Joined:
         """Return the joined read behind a layout operation on it, None where it is none."""
         source = layout.inputs[0]
         if layout.op.layout.view is not None:
-            views = [tuple(view) for view in layout.op.layout.view(layout)]
+            views = list(layout.op.layout.view(layout))
         elif layout.op.layout.alias:
             views = _ones_moved(layout)
         else:
@@ -119,21 +120,23 @@ class Joined:
         return Joined(tuple(part for part in parts if not part.empty), self.value)
 
 
-def _ones_moved(layout: Node) -> list[tuple[int | None, Extent, int]]:
+def _ones_moved(layout: Node) -> list[ViewAxis]:
     """Return along which axes a result runs that has the same ones that are no literal 1."""
     moving = iter([axis for axis, e in enumerate(layout.inputs[0].shape) if e != 1])
-    return [(None, 0, 1) if extent == 1 else (next(moving), 0, 1) for extent in layout.shape]
+    return [ViewAxis(None if extent == 1 else next(moving)) for extent in layout.shape]
 
 
-def _moved(part: Part, views: Sequence[tuple[int | None, Extent, int]], layout: Node) -> Part:
-    axes, starts, low, high = [], [], [], []
+def _moved(part: Part, views: Sequence[ViewAxis], layout: Node) -> Part:
+    axes: list[int | None] = []
+    starts: list[Extent] = []
+    low: list[Extent] = []
+    high: list[Extent] = []
     for (axis, start, _), extent in zip(views, layout.shape, strict=True):
         axes.append(None if axis is None else part.axes[axis])
         starts.append(0 if axis is None else part.starts[axis] - start)
         low.append(0 if axis is None else dims.maximum(part.low[axis] - start, 0))
         high.append(extent if axis is None else dims.minimum(part.high[axis] - start, extent))
-    return Part(part.parameter, part.node, part.views, tuple(axes), tuple(starts), tuple(low),
-                tuple(high))  # fmt: skip
+    return replace(part, axes=tuple(axes), starts=tuple(starts), low=tuple(low), high=tuple(high))
 
 
 def whole(parameter: int, node: Node, views: tuple[Node, ...]) -> Joined:
@@ -155,15 +158,11 @@ def join(node: Node, pieces: Pieces, operands: Sequence[Joined]) -> Joined | Non
     parts = []
     for starts, joined in zip(pieces.starts, operands, strict=True):
         for part in joined.parts:
-            parts.append(
-                Part(
-                    part.parameter, part.node, part.views, part.axes,
-                    *(
-                        tuple(at + start for at, start in zip(places, starts, strict=True))
-                        for places in (part.starts, part.low, part.high)
-                    ),
-                )  # fmt: skip
-            )
+            moved = [
+                tuple(at + start for at, start in zip(places, starts, strict=True))
+                for places in (part.starts, part.low, part.high)
+            ]
+            parts.append(replace(part, starts=moved[0], low=moved[1], high=moved[2]))
     if len(parts) > MOST_PARTS:
         return None
     return Joined(tuple(parts), values[0] if values else None)

@@ -164,6 +164,11 @@ class Region:
         return self.details.accesses()
 
     @cached_property
+    def joins(self) -> bool:
+        """Whether it reads something in parts, which kernels of a GPU do."""
+        return any(access.joined is not None for access in self.accesses.values())
+
+    @cached_property
     def counters(self) -> Mapping[Node, tuple[int | None, ...]]:
         """Nodes that read nothing and differ by position (positions themselves, random bits).
 

@@ -25,7 +25,7 @@ def product_read(region: Region, parameter: int) -> Node | None:
     It must read the whole parameter once, element by element, and run over its rows and columns.
     """
     reads = [n for n, access in region.accesses.items() if parameter in access.parameters]
-    if len(reads) != 1 or any(access.joined for access in region.accesses.values()) or region.row or any(fold.row for fold in region.folds):
+    if len(reads) != 1 or region.row or any(fold.row for fold in region.folds) or region.joins:
         return None
     (node,) = reads
     access = region.accesses[node]

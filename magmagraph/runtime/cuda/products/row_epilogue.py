@@ -32,7 +32,7 @@ def row_read(region: Region, parameter: int) -> Node | None:
     region's, of no more elements than a warp has lanes.
     """
     reads = [n for n, access in region.accesses.items() if parameter in access.parameters]
-    if len(reads) != 1 or any(access.joined for access in region.accesses.values()) or region.depth != 2 or len(region.row) != 1:
+    if len(reads) != 1 or region.depth != 2 or len(region.row) != 1 or region.joins:
         return None
     (node,), (row,) = reads, region.row
     access = region.accesses[node]

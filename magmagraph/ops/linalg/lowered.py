@@ -128,9 +128,9 @@ FACTORED_INV = Op(
 )
 
 
-def _parity(pivots: Any) -> Any:
+def _parity(xp: Any, pivots: Any) -> Any:
     """Return 1 or -1 for an even or an odd number of exchanged rows."""
-    exchanged = (pivots != np.arange(pivots.shape[-1])).sum(axis=-1)
+    exchanged = (pivots != xp.arange(pivots.shape[-1])).sum(axis=-1)
     return 1 - 2 * (exchanged % 2)
 
 
@@ -144,7 +144,7 @@ def _slogdet(xp: Any, packed: Any, pivots: Any) -> tuple[Any, Any]:
     diagonal = np.diagonal(packed, axis1=-2, axis2=-1)
     size = np.abs(diagonal)
     phases = np.where(size == 0, 0, diagonal / np.where(size == 0, 1, size))
-    return phases.prod(axis=-1) * _parity(pivots), np.log(size).sum(axis=-1)
+    return phases.prod(axis=-1) * _parity(xp, pivots), np.log(size).sum(axis=-1)
 
 
 FACTORED_SLOGDET = Op(
@@ -173,7 +173,7 @@ FACTORED_DET = Op(
     doc="The determinant of A with its factors.",
     rule=_det_type,
     evaluate=lambda xp, packed, pivots: (
-        np.diagonal(packed, axis1=-2, axis2=-1).prod(axis=-1) * _parity(pivots)
+        np.diagonal(packed, axis1=-2, axis2=-1).prod(axis=-1) * _parity(xp, pivots)
     ),
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",

@@ -222,9 +222,16 @@ class CudaBound:
             taken, refused = ON_HOST, Refused("it passes values to Python", expected=True)
         elif speaks(node) and self._aware(node) is not None:
             taken, refused = BY_MPI, Refused(refused.reason, expected=True)
+        elif self._empty(step):
+            taken, refused = ON_HOST, Refused(NO_ELEMENTS, expected=True)
         elif node.op in self.prepared.on_host:
             taken = ON_HOST
         self.prepared.fallbacks.note(number, step, taken, refused)
+
+    def _empty(self, step: Step) -> bool:
+        """Return whether an operand or a result has no elements, which CuPy often refuses."""
+        values = (*step.inputs, *step.outputs)
+        return any(0 in shape_of(value.type) for value in values)
 
     def _aware(self, node: Node) -> AwareRank | None:
         """Return the CUDA-aware MPI communicator, where it carries a node's messages."""
@@ -252,12 +259,13 @@ class CudaBound:
 
             return by_addresses(self.memory, step, aware)
         ranks = contextlib.nullcontext if aware is None else functools.partial(using, aware)
+        on_host = aware is None and self._empty(step)
 
         def evaluate() -> None:
             with self.stream, refusing():
                 operands = [self.memory.view(v) for v in step.inputs]
                 made, refused = None, None
-                if step.node.op not in self.prepared.on_host:
+                if not on_host and step.node.op not in self.prepared.on_host:
                     try:
                         with ranks(), refused_by_cupy():
                             made = apply(step.node, operands, sizes, array_namespace())

@@ -213,7 +213,7 @@ def test_a_copy_in_blocks_is_one_kernel() -> None:
     assert [step.kernel for step in reads] == ["fused"]
     (made,) = reads[0].outputs
     assert (made.type.shape, made.type.dtype.name) == ((8, 16, 16, 16), "bfloat16")
-    assert {step.kernel for step in plan.steps} == {"fused", "join", "convolution"}
+    assert {step.kernel for step in plan.steps} == {"fused", "convolution"}
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "tf32"])

@@ -30,6 +30,7 @@ from ...ops.control.identities import ITEM
 from ...ops.leaf import VARIABLE
 from ..lowering.buffers import hinted_bytes
 from ..pipeline import Options
+from ..simplify.moments import shifted
 from .clusters import Cluster, Clusters
 from .forms import Forms, Made
 from .fusible import Fusible
@@ -43,6 +44,8 @@ ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a laun
 
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its fusible operations joined into ``fused`` nodes."""
+    if options.target.device != "cpu":
+        graph = shifted(graph, trace, options)
     facts = Fusible(graph, joins=options.target.device != "cpu")
     if not facts.core:
         return graph

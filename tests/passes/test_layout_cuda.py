@@ -272,7 +272,7 @@ def test_a_batch_norm_reads_and_writes_16_bits() -> None:
         if step.kernel == "fused"
         for value in step.inputs
     )
-    assert reads == 6  # mean; variance; values, with the sums of the gradient (x, g); that (x, g)
+    assert reads == 5  # moments; values, with the sums of the gradient (x, g); that (x, g)
 
 
 def test_sums_of_centered_values_are_left_out(rng: np.random.Generator) -> None:

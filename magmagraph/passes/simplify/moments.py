@@ -88,9 +88,12 @@ def _first(node: Node, x: Node, axes: frozenset[int], depth: int = 0) -> Node | 
     if depth > DEEPEST:
         return None
     if node.inputs and node.op.kind is Kind.ELEMENTWISE and node.op.scalar.expression is not None:
-        operands = [_first(operand, x, axes, depth + 1) for operand in node.inputs]
-        if any(operand is None for operand in operands):
-            return None
+        operands = []
+        for operand in node.inputs:
+            first = _first(operand, x, axes, depth + 1)
+            if first is None:
+                return None
+            operands.append(first)
         return node.op(*operands, **node.attrs)
     for axis in axes:
         own = axis - x.ndim + node.ndim

@@ -11,10 +11,11 @@ from ..ir import dims
 from ..ir.graph import Node
 from ..ir.interpret import bind_attributes
 from ..ops.random.philox import stream_key
-from .region.access import contiguous_strides
 from .region.analysis import Region
 from .region.axes import concrete
+from .region.joined import Part
 from .region.parts import PARTIAL_BYTES
+from .region.views import contiguous_strides
 
 __all__ = ["RegionNumbers"]
 
@@ -82,6 +83,34 @@ class RegionNumbers:
     def read_step(self, position: int, loop: int) -> int:
         """Return a loop's step in a read."""
         return self.read(position)[1][loop] * (1 if loop else self.group)
+
+    def part_place(self, position: int, part: int) -> int:
+        """Return the place of a joined read's first element, were all of it in one part."""
+        return self._part(position, part).first(self.sizes)
+
+    def part_step(self, position: int, part: int, axis: int) -> int:
+        """Return the step of an axis of a joined read in one of its parts."""
+        return dims.evaluate(self._part(position, part).strides[axis], self.sizes)
+
+    def part_low(self, position: int, part: int, axis: int) -> int:
+        """Return the first position of a part along an axis."""
+        return dims.evaluate(self._part(position, part).low[axis], self.sizes)
+
+    def part_high(self, position: int, part: int, axis: int) -> int:
+        """Return the position behind the last one of a part along an axis."""
+        return dims.evaluate(self._part(position, part).high[axis], self.sizes)
+
+    def part_end(self, position: int, part: int, axis: int) -> int:
+        """Return where what a part reads ends along an axis, also beyond the joined read."""
+        found = self._part(position, part)
+        own = found.axes[axis]
+        assert own is not None
+        return dims.evaluate(found.starts[axis] + found.node.shape[own], self.sizes)
+
+    def _part(self, position: int, part: int) -> Part:
+        joined = list(self.region.accesses.values())[position].joined
+        assert joined is not None
+        return joined.parts[part]
 
     def write_step(self, position: int, loop: int) -> int:
         """Return a loop's step in a result."""

@@ -134,6 +134,21 @@ class Reduction:
     indexed: bool = False
 
 
+class Pieces(NamedTuple):
+    """How the result of a layout operation is put together of its operands.
+
+    Attributes
+    ----------
+    starts
+        For each operand, the position of its first element in the result along every axis.
+    value
+        What is where no operand is; None where operands are everywhere.
+    """
+
+    starts: tuple[Shape, ...]
+    value: Any = None
+
+
 class ViewAxis(NamedTuple):
     """How an axis of a view runs through the operand of a layout operation.
 
@@ -244,6 +259,9 @@ class Layout:
         ``view(node)``: for each axis of the result, the operand's axis that it runs along, where
         it begins there, and its step. A layout operation has this rule where its result is a view
         of the operand, for all sizes.
+    pieces
+        ``pieces(node)``: where each operand is in the result, for an operation that puts its
+        operands beside each other, or among constants; None for a node that leaves gaps.
     fades
         True where freezing replaces the node by the operand: the operation marks a value in the
         user's graph, and means nothing to passes.
@@ -251,6 +269,7 @@ class Layout:
 
     alias: bool = False
     view: Callable[[Node], Sequence[ViewAxis]] | None = None
+    pieces: Callable[[Node], Pieces | None] | None = None
     fades: bool = False
 
 

@@ -66,6 +66,8 @@ def region_of(body: Graph) -> Region:
     region = analyze(body)
     if isinstance(region, Refusal):
         raise PlanError(message(f"a fused body is not one region: {region.reason}"))
+    if region.joins:
+        raise PlanError(message("a fused body joins arrays", need="kernels of a GPU"))
     return region
 
 

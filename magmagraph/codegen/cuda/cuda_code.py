@@ -29,7 +29,7 @@ from ..c.text import indent, mentions, replace_if_better, times
 from ..functions import philox
 from ..functions.scalar import computing_type
 from ..literals import literal
-from ..region.analysis import Fold, Output, Region
+from ..region.analysis import Access, Fold, Output, Region
 from ..region.parts import Walk, indexed
 from .arithmetic import elementwise
 from .limits import LANES
@@ -183,7 +183,7 @@ class CudaCode(RegionCode):
             self.scope[node] = self._scalar(node)
             return []
         if node in region.accesses:
-            expression = load(self.read(node), node.dtype)
+            expression = self.fetch(node)
         elif node.op.reduction is not None:
             expression = of_one_element(node, self.operand(node.inputs[0]))
         elif region.counts(node):
@@ -256,7 +256,8 @@ class CudaCode(RegionCode):
 
     def unit_read(self, node: Node, loop: int) -> bool:
         """Return whether an operand is contiguous along a loop."""
-        if node not in self.region.accesses:
+        access = self.region.accesses.get(node)
+        if access is None or access.joined is not None:
             return False
         return self.steps_of(node)[1].get(loop) == ""
 
@@ -267,11 +268,80 @@ class CudaCode(RegionCode):
         terms += [times(self.index(loop), step) for loop, step in steps.items()]
         return f"in{self.region.accesses[node].parameter}[{' + '.join(terms) or '0'}]"
 
+    def fetch(self, node: Node, beyond: int = -1) -> str:
+        """Return the value of an element that is read.
+
+        Positions along the axis `beyond` of a joined read may be behind its end.
+        """
+        access = self.region.accesses[node]
+        if access.joined is None:
+            return load(self.read(node), node.dtype)
+        parts, value = access.joined.parts, access.joined.value
+        places = [self._part_place(node, access, number) for number in range(len(parts))]
+        tests = [self._part_test(node, access, number, beyond) for number in range(len(parts))]
+        rest = "" if value is None else literal(np.asarray(value, node.dtype)[()], node.dtype)
+        first, *others = places
+        if not rest and all(other[1:] == first[1:] for other in others):
+            offset = places[-1][0]
+            for (begin, _, _), test in reversed(list(zip(places[:-1], tests, strict=False))):
+                offset = f"({test} ? {begin} : {offset})"
+            return load(f"{first[1]}[{' + '.join([offset, *first[2]])}]", node.dtype)
+        loads = [
+            load(f"{memory}[{' + '.join([begin, *terms])}]", node.dtype)
+            for begin, memory, terms in places
+        ]
+        found = rest or loads.pop()
+        for test, element in reversed(list(zip(tests, loads, strict=False))):
+            found = f"({test} ? {element} : {found})"
+        return found
+
+    def _part_place(
+        self, node: Node, access: Access, number: int
+    ) -> tuple[str, str, tuple[str, ...]]:
+        """Return where a part of a joined read begins, its memory, and what its loops add."""
+        assert access.joined is not None
+        parts = access.joined.parts
+        part, position = parts[number], index_of(self.region.accesses, node)
+        key = f"x{position}"
+        terms = []
+        for loop, axis in enumerate(access.axes):
+            if axis is None or part.axes[axis] is None:
+                continue
+            stride = part.strides[axis]
+            like = next(i for i, other in enumerate(parts) if other.strides[axis] == stride)
+            what = f"{key}_{like}_step{axis}", "part_step", position, like, axis
+            terms.append(times(self.index(loop), "" if stride == 1 else self.number(*what)))
+        begin = self.number(f"{key}_{number}_first", "part_place", position, number)
+        return begin, f"in{part.parameter}", tuple(terms)
+
+    def _part_test(self, node: Node, access: Access, number: int, beyond: int) -> str:
+        """Return the condition under which the element here is in a part of a joined read."""
+        assert access.joined is not None
+        part, position = access.joined.parts[number], index_of(self.region.accesses, node)
+        key = f"x{position}_{number}"
+        tests = []
+        for axis, extent in enumerate(node.shape):
+            index = self.index(access.axes.index(axis)) if axis in access.axes else "0"
+            if part.low[axis] != 0:
+                low = self.number(f"{key}_low{axis}", "part_low", position, number, axis)
+                tests.append(f"{index} >= {low}")
+            if axis == beyond:
+                end = self.number(f"{key}_end{axis}", "part_end", position, number, axis)
+                tests.append(f"{index} < {end}")
+            elif part.high[axis] != extent:
+                high = self.number(f"{key}_high{axis}", "part_high", position, number, axis)
+                tests.append(f"{index} < {high}")
+        return " && ".join(tests) or "true"
+
     def write(self, output: Output) -> str:
         """Return the line that writes one element of a result."""
-        terms = [times(self.index(loop), s) for loop, s in self.write_steps(output).items()]
         value = store(self.operand(output.node), output.node.dtype)
-        return f"out{output.position}[{' + '.join(terms) or '0'}] = {value};"
+        return f"out{output.position}[{self.write_index(output)}] = {value};"
+
+    def write_index(self, output: Output) -> str:
+        """Return the number of an element of a result."""
+        terms = [times(self.index(loop), s) for loop, s in self.write_steps(output).items()]
+        return " + ".join(terms) or "0"
 
     # ---- Folds
 
@@ -363,6 +433,7 @@ class CudaCode(RegionCode):
         kept: RegisterValues | None = None,
         here: str = "",
         mine: str = "",
+        staged: Mapping[Output, str] | None = None,
     ) -> list[str]:
         """Return the statements for `width` adjacent elements along the innermost loop.
 
@@ -384,6 +455,8 @@ class CudaCode(RegionCode):
             The condition under which the vector counts; under others it is computed all the same.
         mine
             The condition under which it is written.
+        staged
+            Results that wait elsewhere until they are written, each with an element's place there.
         """
         inner = self.inner
         known = dict(self.scope)
@@ -432,6 +505,8 @@ class CudaCode(RegionCode):
             inside.append(f"{name}.x[k] = {value};")
             place = self._first(self.write(output).partition(" = ")[0])
             stores.append(f"{written}*({kind} *)({place}) = {name};")
+        for output, place in (staged or {}).items():
+            inside.append(f"{place} = {store(self.operand(output.node), output.node.dtype)};")
         self.vector_loop = -1
         self.scope = known
         return [

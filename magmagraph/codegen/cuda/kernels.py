@@ -38,9 +38,13 @@ from .limits import (
     ROOM,
     TALL_THREADS,
     THREADS,
+    TILE_THREADS,
+    WINDOW_THREADS,
 )
 from .narrow import THREADS_BESIDE, Narrow, narrow_rows
 from .rows import Workers
+from .tiles import tiles_of
+from .windows import windows_of
 
 __all__ = ["ALONE_NAME", "RegionKernels"]
 
@@ -65,8 +69,9 @@ class RegionKernels:
         The source of each kernel alone.
     suffixes
         How the kernels' names end: ``v4`` moves 4 neighbours at a time, ``d4`` computes columns
-        whole, ``t4`` takes neighbours down some rows, ``k4`` keeps rows in registers, ``n4`` has
-        several rows a warp, ``end``, ``join`` and ``late`` end sums.
+        whole, ``t4`` takes neighbours down some rows, ``x4`` goes through tiles, ``w1`` has threads
+        take elements below each other, ``k4`` keeps rows in registers, ``n4`` has several rows a
+        warp, ``end``, ``join`` and ``late`` end sums.
     way
         Which of the four ways.
     widths
@@ -74,6 +79,10 @@ class RegionKernels:
     direct, keeps, tall
         Whether there are kernels that compute columns whole, keep rows, or read what all rows have
         in common once for many of them.
+    tiles
+        How operands in another order go through shared memory, if there are any.
+    windows
+        How threads take elements below each other, if rows may not lie on vectors.
     narrows
         How short rows are shared out to lanes of a warp, by what these move at a time.
     joined
@@ -103,6 +112,8 @@ class RegionKernels:
         self.direct = self.way == "columns" and self._columns().can_be_whole()
         self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
         self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
+        self.tiles = tiles_of(self.code) if self.way == "flat" and not self.cross else None
+        self.windows = windows_of(self.code) if self.way == "flat" and not self.cross else None
         self.narrows = self._narrows()
         self._ends = FinalReduction(self.code)
         self.joined = bool(self.cross) and self._ends.can_be_joined()
@@ -116,6 +127,14 @@ class RegionKernels:
             self.code.scope = {}
             body = Columns(self.code, [self.inner], list(range(self.inner))).main(self.widths[-1])
             parts.append(self._kernel(f"t{self.widths[-1]}", body, TALL_THREADS))
+        if self.tiles is not None:
+            for width in self.tiles.widths:
+                self.code.scope = {}
+                body = self.tiles.main(width)
+                parts.append(self._kernel(f"x{width}", body, TILE_THREADS))
+        if self.windows is not None:
+            self.code.scope = {}
+            parts.append(self._kernel("w1", self.windows.main(), WINDOW_THREADS))
         if self.cross:
             parts += self._finish()
         self.source = "\n".join(parts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...ir import dims
 from ...ir.fallback import Refused
+from ...ir.identity import is_among
 from ...ir.records import record
 from ..region.parts import indexed, late_groups
 from ..region_numbers import RegionNumbers
@@ -24,8 +25,12 @@ from .limits import (
     PARTS,
     TALL_THREADS,
     THREADS,
+    TILE_THREADS,
+    WINDOW_THREADS,
 )
 from .narrow import Narrow
+from .tiles import Tiles
+from .windows import Windows
 
 __all__ = ["WIDE", "Grid", "Launch", "LaunchConfig", "launches_of", "lines_for"]
 
@@ -36,6 +41,9 @@ MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are 
 MOST_ROWS = 1 << 16  # of which each has a block, and a partial result, of its own
 ALONE = 32  # blocks a multiprocessor, from which on waiting costs more than overlapping gains
 FEW = 512  # vectors of all rows for each multiprocessor, up to which threads take two at most
+WINDOWS = 1 << 16  # elements, from which on threads may have some each
+WIDE_WINDOWS = (128, 64)  # threads of a window side by side, where few are idle: edges cost reads
+NARROWEST = 16  # iterations of a loop that are worth a tile's side
 MANY = 1 << 21  # elements, from which wide reads gain more than more blocks
 MOST_CHUNKS = 65535  # blocks along a grid's second axis
 TALL_ROWS = 16  # of a thread that takes neighbours down some rows
@@ -155,6 +163,32 @@ class LaunchConfig(RegionNumbers):
         """Return how many of these blocks, the first ones, have a row more."""
         return self.product(*loops) % self._chunks
 
+    def tiles_along(self, loop: int, side: int) -> int:
+        """Return how many tiles of a side there are along a loop."""
+        return -(-self.extents[loop] // side)
+
+    def tile_count(self, along: int, side: int) -> int:
+        """Return how many tiles of the innermost and another loop the region has."""
+        inner = self.kernels.inner
+        others = (i for i in range(self.region.depth) if i not in (along, inner))
+        return self.tiles_along(inner, side) * self.tiles_along(along, side) * self.product(*others)
+
+    def window_strips(self) -> int:
+        """Return how many blocks of a window there are along the innermost loop."""
+        return -(-self.extents[self.kernels.inner] // self._window[0])
+
+    def window_bands(self, rows: int) -> int:
+        """Return how many there are along the loop of a thread's elements."""
+        assert self.kernels.windows is not None
+        down = self.kernels.windows.down
+        across = self._window[down != self.kernels.inner]
+        return -(-self.extents[down] // (rows * across))
+
+    def window_count(self, rows: int) -> int:
+        """Return how many there are."""
+        others = self.product(*range(self.region.depth - 2))
+        return self.window_strips() * self.window_bands(rows) * others
+
     def line_count(self, position: int) -> int:
         """Return how many lines of partial results a fold has."""
         return self.used_lines[position]
@@ -178,6 +212,16 @@ class LaunchConfig(RegionNumbers):
         ]
         even = all(self._even(offset, steps, inner, most) for offset, steps in moved)
         return most if even else 1
+
+    def _tile_width(self, tiles: Tiles) -> int:
+        """Return how many neighbours of a tile can be moved at a time."""
+        most, along = tiles.width, tiles.along
+        if self.extents[along] % most or self.vector_width(self.kernels.inner, most) < most:
+            return 1
+        places = [i for i, node in enumerate(self.region.accesses) if is_among(node, tiles.reads)]
+        moved = [self.read(place) for place in places]
+        moved += [(0, output.bind(self.sizes)) for output in tiles.writes]
+        return most if all(self._even(*move, along, most) for move in moved) else 1
 
     def _even(self, offset: int, steps: Sequence[int], inner: int, most: int) -> bool:
         if steps[inner] != 1:
@@ -207,6 +251,9 @@ class LaunchConfig(RegionNumbers):
 
     keeps = False  # whether threads keep what they read of a row
     few_lanes = False  # whether rows have a few lanes of a warp each
+    windowed = False  # whether threads have elements below each other
+    _window = (LANES, 1)  # of how many threads blocks of them are, along the last two loops
+    tiled = False  # whether operands in another order go through tiles
     tall = False  # whether threads take neighbours down some rows
     straight = False  # whether the main kernel has columns whole, and computes everything
     tail = False  # whether the block that is done last computes the rest
@@ -251,12 +298,21 @@ class LaunchConfig(RegionNumbers):
         few = math.prod(grid) <= LAST * self.multiprocessors
         self.tail = bool(self.used_lines) and not self.straight and few and self._is_quick()
         kinds = (
-            ("d", self.straight), ("n", self.few_lanes), ("k", self.keeps), ("t", self.tall)
+            ("d", self.straight), ("n", self.few_lanes), ("k", self.keeps), ("t", self.tall),
+            ("x", self.tiled), ("w", self.windowed),
         )
         kind = next((letter for letter, chosen in kinds if chosen), "v")
         return f"{kind}{self.vector}", grid, block
 
     def _flat(self) -> tuple[Grid, Grid, int]:
+        tiles = self.kernels.tiles
+        if tiles is not None and NARROWEST <= min(
+            self.extents[tiles.along], self.extents[self.kernels.inner]
+        ):
+            return self._tiles(tiles)
+        windows = self.kernels.windows
+        if windows is not None and self._fill_windows(windows):
+            return self._windows(windows)
         if self.kernels.tall and self.vector == self.kernels.widths[-1] and self.elements >= MANY:
             return self._tall()
         groups = self.groups(self.vector) if self.region.depth else 1
@@ -266,6 +322,34 @@ class LaunchConfig(RegionNumbers):
             most = min(self.lines * ENTRIES, self.multiprocessors * 1024 // THREADS)
         blocks = max(1 if self.region.folds else 0, min(needed, most))
         return (blocks, 1, 1), (THREADS, 1, 1), blocks
+
+    def _fill_windows(self, windows: Windows) -> bool:
+        """Return whether blocks of windows are full enough, and choose their threads."""
+        inner, count = self.kernels.inner, self.product(*range(self.region.depth))
+        if count < WINDOWS or (self.vector > 1 and not windows.joined):
+            return False
+        across = WINDOW_THREADS
+        if windows.down != inner:
+            extent = self.extents[inner]
+            fitting = (wide for wide in WIDE_WINDOWS if -extent % wide <= extent // 8)
+            across = next(fitting, LANES)
+        self._window = across, WINDOW_THREADS // across
+        return 2 * count > self._window_blocks(windows) * WINDOW_THREADS * windows.rows
+
+    def _window_blocks(self, windows: Windows) -> int:
+        along = windows.down == self.kernels.inner
+        return self.window_bands(windows.rows) if along else self.window_count(windows.rows)
+
+    def _windows(self, windows: Windows) -> tuple[Grid, Grid, int]:
+        self.windowed, self.vector = True, 1
+        return (min(self._window_blocks(windows), MOST_BLOCKS), 1, 1), (*self._window, 1), 0
+
+    def _tiles(self, tiles: Tiles) -> tuple[Grid, Grid, int]:
+        self.tiled = True
+        self.vector = self._tile_width(tiles)
+        lanes = tiles.lanes(self.vector)
+        blocks = min(self.tile_count(tiles.along, tiles.side), MOST_BLOCKS)
+        return (blocks, 1, 1), (lanes, TILE_THREADS // lanes, 1), 0
 
     def _tall(self) -> tuple[Grid, Grid, int]:
         self.tall = True

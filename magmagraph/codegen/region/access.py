@@ -15,6 +15,8 @@ from ...ir.graph import Node
 from ...ir.records import record
 from ...ir.types import Extent, Shape
 from .axes import AxisClasses, concrete
+from .joined import Joined
+from .views import contiguous_strides, view_strides
 
 
 @record(frozen=True)
@@ -51,6 +53,9 @@ class Access:
         not move.
     unit
         True where an iteration of the innermost loop is a step of one element.
+    joined
+        The parts of a read of several parameters, or of one in parts. `parameter` is that of the
+        first part then, and there are no views.
     """
 
     parameter: int
@@ -58,10 +63,30 @@ class Access:
     views: tuple[Node, ...]
     axes: tuple[int | None, ...]
     unit: bool
+    joined: Joined | None = None
+
+    @property
+    def reads(self) -> list[tuple[int, Node, tuple[Node, ...]]]:
+        """The parameter, the node and the views of each part."""
+        if self.joined is None:
+            return [(self.parameter, self.node, self.views)]
+        return [(part.parameter, part.node, part.views) for part in self.joined.parts]
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """The positions of all parameters that it reads."""
+        return tuple(dict.fromkeys(parameter for parameter, _, _ in self.reads))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it reads all elements of a parameter once each, in the parameter's order."""
+        return self.joined is None and all(view.op.layout.alias for view in self.views)
 
     def bind(self, sizes: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return the first element's position and each loop's step, both in elements."""
         shape = concrete(self.node.shape, sizes)
+        if self.joined is not None:
+            return 0, (0,) * len(self.axes)  # each part has steps of its own
         if not self.views:
             strides = contiguous_strides(shape)
             return 0, tuple(0 if axis is None else strides[axis] for axis in self.axes)
@@ -108,50 +133,6 @@ class Output:
         return tuple(0 if axis is None else strides[axis] for axis in self.axes)
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the steps, in elements, of a C-contiguous array."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
-def view_strides(views: tuple[Node, ...], node: Node) -> tuple[Extent, tuple[Extent, ...]]:
-    """Return the offset and the strides, in elements, of a view of a contiguous array.
-
-    They hold for all sizes of the named dimensions where the view has elements. Along a literal
-    extent of 1 no loop runs: the stride there means nothing.
-    """
-    offset: Extent = 0
-    strides = _strides_of((views[0].inputs[0] if views else node).shape)
-    contiguous = True
-    for layout in views:
-        (operand,) = layout.inputs
-        if layout.op.layout.view is not None:
-            parts = layout.op.layout.view(layout)
-            for axis, start, _ in parts:
-                if axis is not None:
-                    offset = offset + start * strides[axis]
-            strides = tuple(
-                0 if axis is None else strides[axis] * step for axis, _, step in parts
-            )
-            contiguous = False
-        elif contiguous:
-            strides = _strides_of(layout.shape)
-        else:  # only axes of extent 1 were added or removed
-            moving = [s for s, e in zip(strides, operand.shape, strict=True) if e != 1]
-            position = iter(moving)
-            strides = tuple(0 if extent == 1 else next(position) for extent in layout.shape)
-    return offset, strides
-
-
-def _strides_of(shape: Shape) -> tuple[Extent, ...]:
-    """Return the steps, in elements, of a C-contiguous array that has elements."""
-    return tuple(dims.size(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
 class Track:
     """An order in which memory, or a count, runs through classes: decides which loops are one.
 
@@ -193,6 +174,22 @@ def read_track(node: Node, views: tuple[Node, ...], classes: Sequence[int | None
         return Track(classes)
     _, strides = view_strides(views, node)
     return Track(classes, strides, node.shape)
+
+
+def part_tracks(node: Node, joined: Joined, classes: Sequence[int | None]) -> list[Track]:
+    """Return the orders of memory of a joined read's parts.
+
+    A loop along which some part ends is one axis.
+    """
+    tracks = []
+    ends = [joined.guarded(node, axis) for axis in range(node.ndim)]
+    for part in joined.parts:
+        track = Track(classes, part.strides, node.shape)
+        kept = [end for end, member in zip(ends, classes, strict=True) if member is not None]
+        for place, (left, right) in enumerate(itertools.pairwise(kept)):
+            track.joined[place] = track.joined[place] and not (left or right)
+        tracks.append(track)
+    return tracks
 
 
 def is_unit(node: Node, views: tuple[Node, ...], axis: int | None) -> bool:

@@ -32,6 +32,7 @@ from .access import (
     axes_of_loops,
     is_unit,
     join_loops,
+    part_tracks,
     read_track,
 )
 from .axes import Refused
@@ -263,7 +264,8 @@ class Builder:
                 node,
                 reading.views[node],
                 axes_of_loops(reading.classes.of(node), self.loops),
-                self._unit(node, reading.views[node]),
+                node not in reading.joined and self._unit(node, reading.views[node]),
+                reading.joined.get(node),
             )
             for node in reading.nodes
             if node in reading.parameter and reading.source[node] is node
@@ -311,7 +313,12 @@ class Builder:
             order.sort(key=lambda c: c not in self.row)  # rows side by side in a strip
         for node in (*self.late, *reading.parameter):
             order += [c for c in of(node) if c is not None and c not in order]
-        tracks = [read_track(n, reading.views[n], of(n)) for n in reading.parameter]
+        tracks: list[Track] = []
+        for n in reading.parameter:
+            if n in reading.joined:
+                tracks += part_tracks(n, reading.joined[n], of(n))
+            else:
+                tracks.append(read_track(n, reading.views[n], of(n)))
         tracks += [Track(classes) for classes in dict.fromkeys(map(of, reading.body.outputs))]
         tracks += [Track(reading.counted(n)) for n in reading.counters]
         groups = [self.space, self.row, *reading.reduced.values()]

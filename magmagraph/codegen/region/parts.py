@@ -164,6 +164,11 @@ class Region:
         return self.details.accesses()
 
     @cached_property
+    def joins(self) -> bool:
+        """Whether it reads something in parts, which kernels of a GPU do."""
+        return any(access.joined is not None for access in self.accesses.values())
+
+    @cached_property
     def counters(self) -> Mapping[Node, tuple[int | None, ...]]:
         """Nodes that read nothing and differ by position (positions themselves, random bits).
 
@@ -250,11 +255,12 @@ class Region:
         read: dict[int, Extent] = {}
         whole: dict[int, Extent] = {}
         for node, access in self.accesses.items():
-            root = access.views[0].inputs[0] if access.views else node
-            size = dims.size(node.shape) * node.dtype.itemsize
-            whole[access.parameter] = root.type.bytes
-            known = read.get(access.parameter)
-            read[access.parameter] = size if known is None else known + size
+            for parameter, part, views in access.reads:
+                root = views[0].inputs[0] if views else part
+                size = dims.size(part.shape) * node.dtype.itemsize
+                whole[parameter] = root.type.bytes
+                known = read.get(parameter)
+                read[parameter] = size if known is None else known + size
         total: Extent = 0
         for parameter, size in read.items():
             total += dims.minimum(size, whole[parameter])
@@ -497,7 +503,8 @@ def in_place(region: Region, walk: Walk) -> frozenset[tuple[int, int]]:
     tracks = {node: _place(region, node) for node in region.accesses}
     readers: dict[int, list[Node]] = {}
     for node, access in region.accesses.items():
-        readers.setdefault(access.parameter, []).append(node)
+        for parameter in access.parameters:
+            readers.setdefault(parameter, []).append(node)
     last_pass = {n: i for i, nodes in enumerate(walk.passes) for n in nodes}
     last_stage = {n: i for i, nodes in enumerate(walk.stages) for n in nodes}
     pairs: set[tuple[int, int]] = set()
@@ -534,7 +541,7 @@ def _order(region: Region, axes: tuple[int | None, ...]) -> tuple[int, ...]:
 
 def _place(region: Region, node: Node) -> tuple[int, ...] | None:
     access = region.accesses[node]
-    if not all(view.op.layout.alias for view in access.views):
+    if not access.whole:
         return None
     return _order(region, access.axes)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ...ir.graph import Graph, Node, topological
 from ...ir.op import Kind
 from .axes import AxisClasses, Refused
+from .joined import Joined, join, whole
 
 
 class Reading:
@@ -26,6 +27,8 @@ class Reading:
         For each node that reads a parameter, its position.
     reduced
         For each reduction, the classes that it reduces; without those of extent 1.
+    joined
+        The parts of each node that reads several parameters, or one in parts.
     counters
         For each node that is a function of the position alone, the axes along which it is.
     """
@@ -39,6 +42,7 @@ class Reading:
         self.parameter: dict[Node, int] = {}
         self.counters: dict[Node, tuple[int, ...]] = {}
         self._members: dict[Node, frozenset[int]] = {}
+        self.joined: dict[Node, Joined] = {}
         self._chain: dict[Node, tuple[Node, ...]] = {}
         self._sets: dict[tuple[int | None, ...], frozenset[int]] = {}
         position = {node: i for i, node in enumerate(body.inputs)}
@@ -52,6 +56,8 @@ class Reading:
                 self.source[node] = node
             elif node.op.kind is Kind.RANDOM:
                 self._counter(node)
+            elif node.op.layout.pieces is not None:
+                self._pieces(node)
             elif node.op.scalar.expression is None or node.op.layout.alias:
                 self._layout(node)
             elif node.op.kind is Kind.ELEMENTWISE:
@@ -130,6 +136,29 @@ class Reading:
         classes = self.classes.of(node)
         return [classes[axis] for axis in self.counters[node]]
 
+    def _read_parts(self, node: Node, joined: Joined) -> None:
+        self.classes.declare(node)
+        self.joined[node] = joined
+        self.views[node] = ()
+        self.parameter[node] = joined.parts[0].parameter
+        self.source[node] = node
+
+    def _pieces(self, node: Node) -> None:
+        assert node.op.layout.pieces is not None
+        pieces = node.op.layout.pieces(node)
+        operands = []
+        for operand in node.inputs:
+            joined, chain = self.joined.get(operand), self._chain.get(operand)
+            if joined is None and chain is not None:
+                joined = whole(self.parameter[self.source[operand]], operand, chain)
+            if joined is None:
+                raise Refused(f"{node.op.name} of a computed value moves its elements", node)
+            operands.append(joined)
+        found = None if pieces is None else join(node, pieces, operands)
+        if found is None:
+            raise Refused(f"the parts of {node.op.name} have gaps, or are too many", node)
+        self._read_parts(node, found)
+
     def _layout(self, node: Node) -> None:
         operand = node.inputs[0]
         movable = node.op.layout.alias or node.op.kind in (Kind.LAYOUT, Kind.INDEX)
@@ -140,6 +169,11 @@ class Reading:
             self.source[node] = self.source[operand]
             if chain is not None:
                 self._chain[node] = (*chain, node)
+            elif operand in self.joined and (seen := self.joined[operand].seen(node)):
+                self.joined[node] = seen
+            return
+        if operand in self.joined and (seen := self.joined[operand].seen(node)):
+            self._read_parts(node, seen)
             return
         if chain is not None:
             contiguous = all(view.op.layout.alias for view in chain)

@@ -19,6 +19,7 @@ from ...ir.op import (
     Kind,
     Layout,
     Op,
+    Pieces,
     Sample,
     Tests,
     ViewAxis,
@@ -163,6 +164,16 @@ def _concatenate_type(call: Call, *operands: Type, axis: int) -> Type:
     return Type(dtype, tuple(shape))
 
 
+def _concatenate_pieces(node: Node) -> Pieces:
+    axis = node.attrs["axis"]
+    start: Extent = 0
+    starts = []
+    for operand in node.inputs:
+        starts.append(tuple(start if i == axis else 0 for i in range(node.ndim)))
+        start = start + operand.shape[axis]
+    return Pieces(tuple(starts))
+
+
 def _concatenate_gradient(node: Node, cotangent: Node) -> tuple[Node, ...]:
     axis = node.attrs["axis"]
     parts = []
@@ -245,6 +256,7 @@ CONCATENATE = Op(
     kernel=Kernel(
         into=lambda xp, target, *operands, axis: xp.concatenate(operands, axis=axis, out=target),
     ),
+    layout=Layout(pieces=_concatenate_pieces),
     gradient=_concatenate_gradient,
     batching="axes",
     function=concatenate,

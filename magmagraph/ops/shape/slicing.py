@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ir import dims
 from ...ir.graph import Node
-from ...ir.op import INEXACT, Call, Kernel, Kind, Layout, Op, ViewAxis
+from ...ir.op import INEXACT, Call, Kernel, Kind, Layout, Op, Pieces, ViewAxis
 from ...ir.types import Extent, Shape, Type
 from ..rules import onnx_forms, onnx_pairs
 
@@ -128,6 +128,12 @@ def _place_into(
     target[_windows(starts, steps, x.shape)] = x
 
 
+def _place_pieces(node: Node) -> Pieces | None:
+    if set(node.attrs["steps"]) - {1}:
+        return None
+    return Pieces((node.attrs["starts"],), node.attrs["value"])
+
+
 def _place_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     attrs = node.attrs
     shape = node.inputs[0].shape
@@ -143,6 +149,7 @@ PLACE = Op(
     attributes={"value": "Number"},
     evaluate=_place,
     kernel=Kernel(into=_place_into),
+    layout=Layout(pieces=_place_pieces),
     gradient=_place_gradient,
     batching=_map_positions,
     sharding="window",

@@ -30,6 +30,7 @@ from ...ops.control.identities import ITEM
 from ...ops.leaf import VARIABLE
 from ..lowering.buffers import hinted_bytes
 from ..pipeline import Options
+from ..simplify.moments import shifted
 from .clusters import Cluster, Clusters
 from .forms import Forms, Made
 from .fusible import Fusible
@@ -43,7 +44,9 @@ ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a laun
 
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its fusible operations joined into ``fused`` nodes."""
-    facts = Fusible(graph)
+    if options.target.device != "cpu":
+        graph = shifted(graph, trace, options)
+    facts = Fusible(graph, joins=options.target.device != "cpu")
     if not facts.core:
         return graph
     clusters = Clusters(facts)
@@ -181,6 +184,9 @@ class _Kernels:
         Plain clusters were joined without an analysis, so one may read or return too much. A
         part that is no region even alone keeps its array expression.
         """
+        if self._only_copies(cluster):
+            del self.clusters.of[cluster.nodes[0]]
+            return []
         form, reason = self.joins.made([*cluster.nodes, *cluster.again], cluster)
         made = self.forms.body(form)
         if reason is None or isinstance(analyze(made[0]), Region):
@@ -191,6 +197,17 @@ class _Kernels:
             del self.clusters.of[cluster.nodes[0]]
             return []
         return [small for part in self._halves(cluster) for small in self._legal(part)]
+
+    def _only_copies(self, cluster: Cluster) -> bool:
+        """Return whether a cluster puts whole arrays one behind the other, and nothing else."""
+        node = cluster.nodes[0]
+        return (
+            len(cluster.nodes) == 1
+            and not cluster.again
+            and len(node.inputs) > 1
+            and self.facts.is_joined(node)
+            and not any(self.facts.is_move(operand) for operand in node.inputs)
+        )
 
     def _halves(self, cluster: Cluster) -> list[Cluster]:
         """Return a cluster of several operations as two, by program order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...codegen.region.joined import MOST_PARTS
 from ...dtypes import is_complex
 from ...ir.graph import Graph, Node
 from ...ir.op import Kind
@@ -28,10 +29,13 @@ class Fusible:
         length of their expressions.
     core
         Nodes that a region computes.
+    joins
+        Whether regions read what pads, concatenations and rolls put together.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, joins: bool = False) -> None:
         self.graph = graph
+        self.joins = joins
         self.position = {node: i for i, node in enumerate(graph.nodes)}
         self.roots = set(graph.roots)
         self._moves: dict[Node, bool] = {}
@@ -51,7 +55,19 @@ class Fusible:
             return op.scalar.expression is not None
         if op.kind is Kind.REDUCTION:
             return op.reduction is not None
+        if self.is_joined(node):
+            return True
         return op.kind is Kind.INDEX and op.scalar.expression is not None
+
+    def is_joined(self, node: Node) -> bool:
+        """Return whether a region can read what the node puts together without it."""
+        pieces = node.op.layout.pieces
+        return (
+            self.joins
+            and pieces is not None
+            and len(node.inputs) <= MOST_PARTS
+            and pieces(node) is not None
+        )
 
     def is_generator(self, node: Node) -> bool:
         """Return whether a region can make the value itself, at no cost."""

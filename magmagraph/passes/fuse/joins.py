@@ -177,6 +177,8 @@ class Joins:
             made = [node for node in small.nodes if node in large.externals]
             if not made or any(node.op.reduction is not None for node in small.nodes):
                 continue
+            if all(self._only_reads(node) for node in small.nodes):
+                continue
             for node in made:
                 own = [e for e in node.shape if e != 1]
                 if not own:
@@ -190,6 +192,11 @@ class Joins:
                     if reader.op.reduction is None and own != wide[: len(own)]:
                         return "a smaller value would be recomputed for every row"
         return ""
+
+    def _only_reads(self, node: Node) -> bool:
+        """Return whether a device computes nothing where it reads what the node reads."""
+        cast = self.facts.joins and node.op.scalar.expression == "a"
+        return cast or self.facts.is_joined(node)
 
     def _reads(self, reader: Node, node: Node) -> bool:
         return any(self.facts.base(operand) is node for operand in reader.inputs)

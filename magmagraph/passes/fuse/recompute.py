@@ -109,7 +109,10 @@ def _chain(joins: Joins, value: Node, reader: Cluster, begin: Begin) -> Chain | 
         ):
             bases.add(node)
             continue
-        if node.op.kind is not Kind.ELEMENTWISE or costly(node) or len(nodes) >= LONGEST:
+        cheap = joins.facts.is_joined(node) or (
+            node.op.kind is Kind.ELEMENTWISE and not costly(node)
+        )
+        if not cheap or len(nodes) >= LONGEST:
             if node is value or not _is_kept(joins, node):
                 return None
             bases.add(node)

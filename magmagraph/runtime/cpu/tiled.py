@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from ...codegen.c.step import region_of
-from ...codegen.region.access import contiguous_strides
 from ...codegen.region.analysis import Fold, Region, analyze
 from ...codegen.region.axes import concrete
 from ...codegen.region.parts import indexed
+from ...codegen.region.views import contiguous_strides
 from ...dtypes import is_float
 from ...ir import dims
 from ...ir.graph import Graph, Node

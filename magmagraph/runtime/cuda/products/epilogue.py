@@ -24,8 +24,8 @@ def product_read(region: Region, parameter: int) -> Node | None:
 
     It must read the whole parameter once, element by element, and run over its rows and columns.
     """
-    reads = [n for n, access in region.accesses.items() if access.parameter == parameter]
-    if len(reads) != 1 or region.row or any(fold.row for fold in region.folds):
+    reads = [n for n, access in region.accesses.items() if parameter in access.parameters]
+    if len(reads) != 1 or region.row or any(fold.row for fold in region.folds) or region.joins:
         return None
     (node,) = reads
     access = region.accesses[node]

@@ -31,8 +31,8 @@ def row_read(region: Region, parameter: int) -> Node | None:
     It must read the whole parameter once, element by element, and the parameter's rows must be the
     region's, of no more elements than a warp has lanes.
     """
-    reads = [n for n, access in region.accesses.items() if access.parameter == parameter]
-    if len(reads) != 1 or region.depth != 2 or len(region.row) != 1:
+    reads = [n for n, access in region.accesses.items() if parameter in access.parameters]
+    if len(reads) != 1 or region.depth != 2 or len(region.row) != 1 or region.joins:
         return None
     (node,), (row,) = reads, region.row
     access = region.accesses[node]

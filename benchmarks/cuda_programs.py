@@ -27,6 +27,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 LIBRARIES = ("magmagraph", "jax", "torch")
 TOLERANCE = 2e-3  # of the largest element: sums of a million float32 numbers in other orders
@@ -696,13 +697,13 @@ def same(ours: list[list[float]], others: list[list[float]]) -> bool:
 
 def main() -> None:
     """Measure, print the table and write the results."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="")
-    parser.add_argument("--library", choices=LIBRARIES, action="append")
-    parser.add_argument("--check", action="store_true")
+    parser = opening.parser(__doc__)
+    parser.add_argument("--only", default="", metavar="WORD", help="in the name or class")
+    parser.add_argument("--library", choices=LIBRARIES, action="append", help="run this one alone")
+    parser.add_argument("--check", action="store_true", help="compare small arrays, time nothing")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds")
     parser.add_argument("--worker", choices=LIBRARIES, help=argparse.SUPPRESS)
-    parser.add_argument("--divisor", type=int, default=0, help="of sizes")
+    parser.add_argument("--divisor", type=int, default=0, help="divide the sizes by it")
     options = parser.parse_args()
     divisor = options.divisor or (16 if options.check else 1)
     if options.worker:

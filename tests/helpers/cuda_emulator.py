@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -60,7 +61,7 @@ def translated(source: str) -> str:
     text = _DYNAMIC.sub(r"\1 *\2 = (\1 *)emu_dynamic;", text)
     text = _ASSEMBLY.sub(_instruction, text)
     launches = "\n".join(f"EMU_KERNEL({name})" for name in dict.fromkeys(kernels))
-    return f'#include "{HEADER}"\n{text}\n{launches}\n'
+    return f'#include "{HEADER.name}"\n{text}\n{launches}\n'
 
 
 class Emulated:
@@ -77,20 +78,13 @@ class Emulated:
 
     def __init__(self, source: str) -> None:
         text = translated(source)
-        key = hashlib.sha256((text + HEADER.read_text()).encode()).hexdigest()[:24]
-        folder = Path(tempfile.gettempdir()) / f"cuda-emulator-{_user()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        library = folder / f"{key}.so"
+        folder = _folder()
+        library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
         if not library.exists():
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 (Path(work) / "k.cpp").write_text(text)
                 made = Path(work) / "k.so"
-                command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fpermissive",
-                           "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions",
-                           "-o", str(made), str(Path(work) / "k.cpp")]  # fmt: skip
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    raise RuntimeError(f"g++ refused the source:\n{done.stderr[:6000]}")
+                _compile("-shared", f"-I{folder}", "-o", str(made), str(Path(work) / "k.cpp"))
                 made.replace(library)
         self._library = ctypes.CDLL(str(library))
 
@@ -147,11 +141,27 @@ class Emulated:
             raise RuntimeError(f"{kernel}: {error.decode()}")
 
 
-@functools.cache
-def _user() -> int:
-    import os
+def _compile(*words: str) -> None:
+    command = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-fpermissive", "-ffp-contract=off",
+               "-fno-strict-aliasing", "-fno-exceptions", *words]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"g++ refused the source:\n{done.stderr[:6000]}")
 
-    return os.getuid()
+
+@functools.cache
+def _folder() -> Path:
+    """Return the folder of this header's libraries, which has the header compiled."""
+    key = hashlib.sha256(HEADER.read_bytes()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"cuda-emulator-{os.getuid()}" / key
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    compiled = folder / f"{HEADER.name}.gch"
+    if not compiled.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            _compile("-x", "c++-header", "-o", f"{work}/header.gch", str(HEADER))
+            shutil.copy(HEADER, folder)
+            (Path(work) / "header.gch").replace(compiled)
+    return folder
 
 
 @functools.lru_cache(256)

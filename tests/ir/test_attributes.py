@@ -17,6 +17,7 @@ from magmagraph.codegen.cuda.few_channels_code import FewChannels
 from magmagraph.codegen.cuda.few_channels_code import source as channels_source
 from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
 from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.cuda.matrices_code import Matrices, matrices_source
 from magmagraph.codegen.cuda.pooling_code import Axis, Pooling
 from magmagraph.codegen.cuda.pooling_code import source as pooling_source
 from magmagraph.codegen.cuda.scattering_code import (
@@ -256,6 +257,7 @@ KERNELS: tuple[tuple[Any, Any], ...] = (
     (gathering_source, Gathering(4, "int32_t", False, False)),
     (sorting_source, Sorting("int32_t", False)),
     (scattering_source, Scattering("float32", 4, False, False)),
+    (matrices_source, Matrices("systems", "float", 8)),
 )  # fmt: skip
 
 

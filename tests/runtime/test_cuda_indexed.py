@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from cuda_emulator import available, emulated
 from table import assert_agrees
 
 import magmagraph as mg
@@ -32,87 +30,13 @@ from magmagraph.runtime.cuda.launching import calls
 from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.target import made_up
 
-# Blocks run one after the other; their threads, too, but where these wait for each other.
-LIBRARY = "#include <barrier>\n#include <cstdint>\n#include <thread>\n#include <vector>\n"
-HOST = r"""
-#include "library.hpp"
-template <typename T, int N> struct alignas(sizeof(T) * N) mg_vector { T x[N]; };
-struct place { unsigned x; };
-static thread_local place threadIdx;
-static place blockIdx, blockDim, gridDim;
-static std::barrier<> *together;
-#define __global__
-#define __device__
-#define __forceinline__ inline
-#define __grid_constant__
-#define __launch_bounds__(n)
-#define __shared__ static
-#define __syncthreads() together->arrive_and_wait()
-static inline void mg_begin() {}
-struct mg_arguments { int64_t v[WORDS]; };
-KERNELS
-extern "C" void launch(
-    void (*kernel)(const mg_arguments), unsigned blocks, unsigned threads, const void *words)
-{
-    const mg_arguments arguments = *(const mg_arguments *)words;
-    blockDim.x = threads, gridDim.x = blocks;
-    if (!WAIT) {
-        for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
-            for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) kernel(arguments);
-        return;
-    }
-    std::barrier<> all(threads);
-    together = &all;
-    std::vector<std::thread> team;
-    for (unsigned number = 0; number < threads; number++)
-        team.emplace_back([=, &all] {
-            threadIdx.x = number;
-            for (unsigned block = 0; block < blocks; block++) {
-                if (!number) blockIdx.x = block;
-                all.arrive_and_wait();
-                kernel(arguments);
-                all.arrive_and_wait();
-            }
-        });
-    for (std::thread &one : team) one.join();
-}
-"""
+pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")
 
 
 def family(node: mg.Node, device: str = "cpu") -> str:
     """Return the name of the kernel family of a node on a device."""
     return made_up(device).family(node).name
 
-
-
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Any, Any]]:
-    """Return what compiles a source for the host: its kernel of a name, and what launches it."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not installed")
-    folder: Path = tmp_path_factory.mktemp("kernels")
-    known: dict[str, Any] = {}
-    command = [compiler, "-std=c++20", "-O0", "-w", "-fPIC", "-pthread"]
-    header = folder / "library.hpp"  # compiled once: reading it takes longer than any kernel
-    header.write_text(LIBRARY)
-    subprocess.run([*command, "-x", "c++-header", str(header)], check=True, timeout=120)
-
-    def function(name: str, text: str, words: int) -> tuple[Any, Any]:
-        if text not in known:
-            place = folder / f"k{len(known)}.cpp"
-            waits = int("__syncthreads" in text)
-            source = HOST.replace("KERNELS", text).replace("WORDS", str(words))
-            place.write_text(source.replace("WAIT", str(waits)))
-            made = place.with_suffix(".so")
-            subprocess.run(
-                [*command, "-shared", str(place), "-o", str(made)], check=True, timeout=120
-            )
-            known[text] = ctypes.CDLL(str(made))
-        library = known[text]
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p), library.launch
-
-    return function
 
 
 class Memory:
@@ -149,20 +73,19 @@ class Memory:
 
 
 @pytest.fixture
-def run(
-    compiled: Callable[..., tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., np.ndarray]:
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
     """Return what computes a node of leaves by the kernels that a device would run."""
-    functions: list[tuple[Any, Any]] = []
+    functions: list[tuple[str, str, int]] = []
 
     def function_of(device: Any, name: str, text: str, words: int) -> int:
-        functions.append(compiled(name, text, words))
+        functions.append((name, complete(text, words), words))
         return len(functions) - 1
 
     def launch(function: int, blocks: int, y: int, z: int, threads: int, *rest: Any) -> None:
         words = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[0]
-        kernel, launcher = functions[function]
-        launcher(kernel, blocks, threads, ctypes.c_void_p(words))
+        name, source, count = functions[function]
+        argument = ctypes.string_at(words, 8 * count)
+        emulated(source).launch(name, blocks, threads, [(argument,)], descending=True)
 
     monkeypatch.setattr(gathering, "function_of", function_of)
     monkeypatch.setattr(scattering, "function_of", function_of)
@@ -277,11 +200,45 @@ def test_rows_are_added_to_what_is_there(
         assert_agrees(run(added, [base, at, values]), wanted, "reassoc", 10.0)
 
 
+@pytest.mark.parametrize("how", ["set", "multiply", "min", "max"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint16", "int64"])
+def test_rows_are_combined_with_what_is_there(
+    dtype: str, how: str, run: Callable[..., np.ndarray], rng: np.random.Generator
+) -> None:
+    for extent, count, inside in ((7, 90, (3,)), (5000, 1500, (2,)), (1, 2100, ()), (4, 0, (2,))):
+        base = numbers(rng, (extent, *inside), dtype)
+        values = rng.integers(-2, 3, (count, *inside)).astype(dtype)
+        if how == "multiply" and count > extent:  # no product leaves the range
+            values[rng.random(values.shape) < 0.9] = 1
+        if dtype.startswith("float") and how != "multiply":
+            base[0] = np.nan
+            values[-3:] = np.nan
+        at = rng.integers(-1, extent + 1, count).astype("i4")
+        node = UPDATE(*leaves(base, at, values), how=how, mode="clip")
+        with np.errstate(invalid="ignore"):
+            wanted = UPDATE.evaluate(np, base, at, values, **node.attrs).astype(dtype)
+        found = run(node, [base, at, values])
+        np.testing.assert_allclose(found, wanted, 1e-2 if dtype == "float16" else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "complex64"])
+def test_the_last_of_equal_positions_stays(
+    dtype: str, run: Callable[..., np.ndarray], rng: np.random.Generator
+) -> None:
+    base, values = np.zeros((9, 2), dtype), (rng.integers(0, 2, (3000, 2)) > 0).astype(dtype)
+    at = rng.integers(0, 9, 3000).astype("i8")
+    node = UPDATE(*leaves(base, at, values), how="set", mode="clip")
+    wanted = base.copy()
+    wanted[at] = values
+    np.testing.assert_array_equal(run(node, [base, at, values]), wanted)
+
+
 def test_what_has_no_kernel() -> None:
     x, at = leaves(np.zeros((4, 2), bool), np.zeros(3, "i4"))
     rows = mg.input("rows", (3, 2), "bool")
     assert family(SCATTER_ADD(rows, at, axis=0, extent=4, mode="clip"), "cuda") == "array"
-    assert family(UPDATE(x, at, rows, how="set", mode="clip"), "cuda") == "array"
+    assert family(UPDATE(x, at, rows, how="add", mode="clip"), "cuda") == "array"
+    assert family(UPDATE(x, at, rows, how="set", mode="clip"), "cuda") == "indexed"
     assert family(mg.take(x, at, axis=0), "cuda") == "indexed"
     assert family(UPDATE(x, at, rows, how="set", mode="clip")) == "array"  # nor on the host
     assert family(SCATTER_ADD(rows, at, axis=0, extent=4, mode="clip")) == "array"
@@ -296,6 +253,7 @@ def test_the_kernels_compile(dtype: str) -> None:
         (sorting_source(Sorting("int32_t", False)), scattering.SORT_WORDS),
         (scattering_source(Scattering(dtype, 2, True, True)), scattering.SUM_WORDS),
         (scattering_source(Scattering(dtype, 1, False, False)), scattering.SUM_WORDS),
+        (scattering_source(Scattering(dtype, 1, True, False, "max")), scattering.SUM_WORDS),
     ]
     for text, words in made:
         assert compile_source(complete(text, words), "90")[:4] == b"\x7fELF"

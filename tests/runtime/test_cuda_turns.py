@@ -31,6 +31,7 @@ class Memory:
         self.next = BASE
         self.sizes: dict[str, int] = {}
         self.keep: list[Any] = []
+        self.failing: list[Any] = []
         runtime = SimpleNamespace(memcpyAsync=self._copied)
         self.device = SimpleNamespace(cupy=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
 
@@ -81,7 +82,7 @@ class BoundBody:
     def feed_ranges(self) -> list[tuple[int, int]]:
         return self.ranges(self.places[:3])
 
-    def looped(self) -> Any:
+    def unchecked(self) -> Any:
         return self.segment
 
 
@@ -153,8 +154,7 @@ def test_iterations_hand_on_carries_and_rows(
     memory = Memory()
     step = loop_step(memory, count, width, reverse)
     body = BoundBody(memory, width)
-    body_memory = SimpleNamespace(at=memory.at)
-    body.memory = body_memory  # type: ignore[assignment]
+    body.memory = SimpleNamespace(at=memory.at, failing=[])  # type: ignore[assignment]
     monkeypatch.setattr(module, "body_function", lambda graph: body)
     given = [rng.standard_normal(v.type.shape).astype("f4") for v in step.inputs]
     for value, array in zip(step.inputs, given, strict=True):

@@ -1,11 +1,11 @@
-"""CUDA C of rows that are added up at computed positions, in one order whatever the timing.
+"""CUDA C of rows that are combined at computed positions, in one order whatever the timing.
 
 Nothing is added atomically. Positions are sorted, each with the number of its row: tiles of `TILE`
 by counting for each what is less than it, then tiles by merging, where the place of each is its own
 number and how many of the other tile are less. Numbers are unlike, so that equal positions stay in
 their order. Then threads take pieces of the sorted list, for each column: a run of equal positions
 that begins and ends in a piece is a row of the result; what reaches over a piece's ends is kept,
-and added up, in order, by a last launch.
+and combined, in order, by a last launch. So where rows replace what was there, the last one stays.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ _TYPES = {
     "float16": ("uint16_t", "float"), "bfloat16": ("uint16_t", "float"),
 }  # fmt: skip
 _HALVES = {"float16": "half", "bfloat16": "brain"}
+# What rows do at a position: to the rows before them, and the result of none. NaN stays NaN.
+_COMBINED = {
+    "add": "{a} + {v}",
+    "multiply": "{a} * {v}",
+    "set": "{v}",
+    "min": "({a} != {a} || {a} < {v} ? {a} : {v})",
+    "max": "({a} != {a} || {a} > {v} ? {a} : {v})",
+}
 
 
 class Sorting(NamedTuple):
@@ -48,7 +56,7 @@ class Sorting(NamedTuple):
 
 
 class Scattering(NamedTuple):
-    """The kernels that add up rows in the order of sorted positions.
+    """The kernels that combine rows in the order of sorted positions.
 
     Attributes
     ----------
@@ -57,24 +65,39 @@ class Scattering(NamedTuple):
     width
         Neighbouring columns of a thread.
     adds, scaled
-        Whether sums are added to what the result holds, and multiplied by a number before.
+        Whether what rows make is combined with what the result holds, and multiplied by a number
+        before.
+    how
+        What rows do: "add", "multiply", "min", "max", or "set", where the last one stays.
     """
 
     dtype: str
     width: int
     adds: bool
     scaled: bool
+    how: str = "add"
 
     @property
     def name(self) -> str:
         """How the kernels' names begin."""
-        how = ("add" if self.adds else "set") + ("_scaled" if self.scaled else "")
-        return f"scatter_{how}_{self.dtype}_{self.width}"
+        how = ("into" if self.adds else "new") + ("_scaled" if self.scaled else "")
+        return f"scatter_{self.how}_{how}_{self.dtype}_{self.width}"
 
 
 def types_of(dtype: str) -> tuple[str, str]:
     """Return the C types of elements in memory, and of their sums."""
     return _TYPES.get(dtype, (f"{dtype}_t",) * 2)
+
+
+def _of_none(how: str, dtype: str) -> str:
+    """Return what no row makes: any row combined with it is the row."""
+    if how in ("add", "set", "multiply"):
+        return "1" if how == "multiply" else "0"
+    if "float" in dtype:
+        return "INFINITY" if how == "min" else "-INFINITY"
+    if how == "max" and dtype.startswith("u"):
+        return "0"
+    return f"{dtype.upper()}_{'MAX' if how == 'min' else 'MIN'}"
 
 
 def sorting_source(sorting: Sorting) -> str:
@@ -144,10 +167,14 @@ def scattering_source(scattering: Scattering) -> str:
     factor = "*(const T *)arguments.v[4]" if scattering.scaled else "1"
     scale = f"const R factor = (R){load}({factor});" if scattering.scaled else ""
     value = "factor * sum[j]" if scattering.scaled else "sum[j]"
+    combined = _COMBINED[scattering.how]
     if scattering.adds:
-        value = f"(R){load}(made.x[j]) + {value}"
+        value = combined.format(a=f"(R){load}(made.x[j])", v=value)
     before = "made = *target;" if scattering.adds else ""
     each = "for (int j = 0; j < W; j++)"
+    none = _of_none(scattering.how, scattering.dtype)
+    row = combined.format(a="sum[j]", v="row")
+    part_of_run = combined.format(a="sum[j]", v="part.x[j]")
     arguments = f"""
     const uint64_t *sorted = (const uint64_t *)arguments.v[0];
     V *result = (V *)arguments.v[2];
@@ -186,7 +213,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {scattering.name}_pieces
     int64_t key = (int64_t)(sorted[begin] >> 32);
     bool reaches_back = key == previous;
     R sum[W];
-    {each} sum[j] = 0;
+    {each} sum[j] = {none};
     for (int64_t first = begin; first < end; first += {_AHEAD}) {{
         uint64_t entries[{_AHEAD}];
         V rows[{_AHEAD}];
@@ -204,9 +231,9 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {scattering.name}_pieces
                 if (reaches_back) KEEP(0) else WRITE(key)
                 reaches_back = false;
                 key = other;
-                {each} sum[j] = 0;
+                {each} sum[j] = {none};
             }}
-            {each} sum[j] += (R){load}(rows[i].x[j]);
+            {each} {{ const R row = (R){load}(rows[i].x[j]); sum[j] = {row}; }}
         }}
     }}
     if (reaches_back) KEEP(0) else if (key == next) KEEP(1) else WRITE(key)
@@ -229,7 +256,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {scattering.name}_ends
 #pragma unroll 8
     for (int64_t other = piece + 1; other < low; other++) {{
         const RV part = parts[other * columns + column];
-        {each} sum[j] += part.x[j];
+        {each} sum[j] = {part_of_run};
     }}
     WRITE(key)
 }}

@@ -108,7 +108,10 @@ class Joined:
         if layout.op.layout.view is not None:
             views = list(layout.op.layout.view(layout))
         elif layout.op.layout.alias:
-            views = _ones_moved(layout)
+            moved = _ones_moved(layout)
+            if moved is None:
+                return None
+            views = moved
         else:
             return None
         kept = {axis for axis, _, _ in views}
@@ -120,10 +123,14 @@ class Joined:
         return Joined(tuple(part for part in parts if not part.empty), self.value)
 
 
-def _ones_moved(layout: Node) -> list[ViewAxis]:
-    """Return along which axes a result runs that has the same ones that are no literal 1."""
-    moving = iter([axis for axis, e in enumerate(layout.inputs[0].shape) if e != 1])
-    return [ViewAxis(None if extent == 1 else next(moving)) for extent in layout.shape]
+def _ones_moved(layout: Node) -> list[ViewAxis] | None:
+    """Return along which axes a result runs that differs in literal ones alone; else None."""
+    operand = layout.inputs[0]
+    moving = [axis for axis, extent in enumerate(operand.shape) if extent != 1]
+    if [operand.shape[axis] for axis in moving] != [e for e in layout.shape if e != 1]:
+        return None
+    axes = iter(moving)
+    return [ViewAxis(None if extent == 1 else next(axes)) for extent in layout.shape]
 
 
 def _moved(part: Part, views: Sequence[ViewAxis], layout: Node) -> Part:

@@ -1,4 +1,4 @@
-"""Elements read, or added up, at computed positions along an axis."""
+"""Elements read, or combined, at computed positions along an axis."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ def _takes(node: Node) -> bool:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    if node.op is UPDATE and node.attrs["how"] != "add":
-        return f"kernels add at positions; {node.attrs['how']!r} is an array expression"
-    if node.op is not TAKE and is_bool(node.dtype):
-        return "kernels add numbers, not bools"
+    how = node.attrs["how"] if node.op is UPDATE else "add"
+    if node.op is UPDATE and device == "cpu":
+        return "NumPy updates arrays at positions on the CPU"
+    if node.op is not TAKE and is_bool(node.dtype) and how != "set":
+        return "kernels combine numbers, not bools"
     if device != "cpu":
         return None
-    if node.op is UPDATE:
-        return "the CPU has no kernel that adds to an array at positions"
     if node.op is SCATTER_ADD:
         return rows_refusal(node)
     if node.inputs[1].dtype not in POSITIONS:

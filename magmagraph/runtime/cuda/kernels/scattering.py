@@ -1,4 +1,4 @@
-"""Rows added up at computed positions, as generated kernels: their numbers, and their launches."""
+"""Rows combined at computed positions, as generated kernels: their numbers, and their launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["piece_of", "scattering"]
 MOST = 1 << 31  # positions, and extents, up to which a pair of them has 64 bits
 SORT_WORDS, SUM_WORDS = 4, 11
 PIECE = 32  # rows that a thread adds up, at least
-_PARTS = {"complex64": "float32", "complex128": "float64"}  # two of them are one
+_PARTS = {"complex64": "float32", "complex128": "float64", "bool": "uint8"}  # what kernels move
 _C_SIZES = {"double": 8, "float": 4}
 
 
@@ -76,7 +76,7 @@ def piece_of(count: int) -> int:
 
 
 def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
-    """Return what launches a sum at positions, and the memory that it touches.
+    """Return what launches rows combined at positions, and the memory that it touches.
 
     Raises
     ------
@@ -90,15 +90,17 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     if max(layout.extent, layout.taken) >= MOST:
         raise Refused(f"an axis, or the positions, are as long as {MOST}, or longer")
     dtype = step.outputs[0].type.dtype
+    how = step.node.attrs["how"] if step.node.op is UPDATE else "add"
     name = _PARTS.get(dtype.name, dtype.name)
-    inside = layout.inside * (2 if name != dtype.name else 1)
+    parts_each = 2 if dtype.kind == "c" else 1
+    inside = layout.inside * parts_each
     _, real = types_of(name)
-    itemsize = dtype.itemsize // (2 if name != dtype.name else 1)
+    itemsize = dtype.itemsize // parts_each
     width = widest(inside, max(itemsize, _C_SIZES.get(real, itemsize)))
     source, target = memory.at(values), memory.at(step.outputs[0])
     if source % (width * itemsize) or target % (width * itemsize):
         raise Refused("an operand is not aligned to whole vectors")
-    if factor is not None and name != dtype.name:
+    if parts_each == 2 and (factor is not None or how == "multiply"):
         raise Refused("a complex factor mixes the two parts")
     begun = _begun(memory, step, base)
     calls: list[Any] = [] if begun is None else [begun]
@@ -106,7 +108,8 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     columns = layout.before * (inside // width)
     if layout.taken and columns:
         sorted_at, places, sorts = _sorts(memory, positions, layout, step.node.attrs["mode"])
-        kernel = Scattering(name, width, base is not None, factor is not None)
+        adds = base is not None and how != "set"
+        kernel = Scattering(name, width, adds, factor is not None, how)
         size = piece_of(layout.taken)
         pieces = -(-layout.taken // size)
         count = 2 * pieces * columns * width * _C_SIZES.get(real, itemsize)

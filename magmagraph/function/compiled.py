@@ -46,7 +46,7 @@ from ..ops.leaf import Variable, input
 from ..ops.random.basic import RANDOM_STEP
 from .arguments import check_budget, check_inputs, check_leaves, check_updates, random_step
 from .defaults import default_updates as carried_updates
-from .devices import choose_fastest, chosen_by_first, usable
+from .devices import array_type, choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .labels import fed_labels, with_marked_labels
@@ -240,6 +240,7 @@ class Function:
         self._last_shapes: tuple[tuple[int, ...], ...] = ()
         self._signature = Signature(self._inputs)
         self._dtypes = [node.dtype for node in self._inputs]
+        self._array_type = array_type(self.device)
         self._spare: dict[tuple[tuple[int, ...], ...], Any] = {}  # of calls that interrupt calls
 
     def _end_use(self) -> None:
@@ -565,10 +566,15 @@ class Function:
                     for value, dtype, shape in zip(
                         feeds, self._dtypes, self._last_shapes, strict=True
                     ):
-                        if type(value) is not np.ndarray or value.dtype is not dtype:
+                        kind = type(value)
+                        if (
+                            kind is not np.ndarray and kind is not self._array_type
+                        ) or value.dtype is not dtype:
                             break
                         flags = value.flags
-                        if value.shape != shape or not (flags.c_contiguous and flags.aligned):
+                        if value.shape != shape or not flags.c_contiguous:
+                            break
+                        if kind is np.ndarray and not flags.aligned:
                             break
                     else:
                         return self._results(bound, feeds, out)
@@ -633,7 +639,10 @@ class Function:
 
     def _brought(self, value: Any) -> Any:
         """Return a fed value of another library's device as an array of this function's."""
-        if type(value) is np.ndarray or not hasattr(value, "__dlpack_device__"):
+        kind = type(value)
+        if kind is np.ndarray or kind is self._array_type:
+            return value
+        if not hasattr(value, "__dlpack_device__"):
             return value
         from ..runtime.execute import received
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..ir import dims
 from ..ir.communicator import Communicator
 from ..ir.graph import Graph, Trace
@@ -52,6 +54,15 @@ def device_arrays(number: int) -> Any:
     from ..runtime.execute import arrays
 
     return arrays(number)
+
+
+def array_type(device: str) -> type:
+    """Return the type of the arrays that a device's plans read where these are."""
+    if device == "cpu":
+        return np.ndarray
+    import cupy
+
+    return cupy.ndarray  # type: ignore[no-any-return]
 
 
 def usable(device: str) -> str:

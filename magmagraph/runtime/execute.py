@@ -111,7 +111,8 @@ def synchronize(device: str) -> None:
     if device != "cpu":
         from .cuda.device import device_of
 
-        device_of(device).stream.synchronize()
+        with device_of(device) as chosen:  # plans run on its own stream, and on their callers'
+            chosen.cupy.cuda.runtime.deviceSynchronize()
 
 
 @functools.cache

@@ -103,15 +103,15 @@ class Joined:
                    for part in self.parts)  # fmt: skip
 
     def seen(self, layout: Node) -> Joined | None:
-        """Return the joined read behind a layout operation on it, None where it is none."""
+        """Return the joined read of a layout operation; None if it is none, or reads no part."""
         source = layout.inputs[0]
         if layout.op.layout.view is not None:
             views = list(layout.op.layout.view(layout))
         elif layout.op.layout.alias:
-            moved = _ones_moved(layout)
-            if moved is None:
+            same = _ones_moved(layout)
+            if same is None:
                 return None
-            views = moved
+            views = same
         else:
             return None
         kept = {axis for axis, _, _ in views}
@@ -119,8 +119,9 @@ class Joined:
             self.guarded(source, axis) for axis in range(source.ndim) if axis not in kept
         ):
             return None
-        parts = [_moved(part, views, layout) for part in self.parts]
-        return Joined(tuple(part for part in parts if not part.empty), self.value)
+        moved = [_moved(part, views, layout) for part in self.parts]
+        parts = tuple(part for part in moved if not part.empty)
+        return Joined(parts, self.value) if parts else None
 
 
 def _ones_moved(layout: Node) -> list[ViewAxis] | None:

@@ -30,6 +30,7 @@ from .launching.calls import TimedCall
 from .launching.launch_units import Unit
 from .launching.launches import StepLaunches
 from .launching.message_nodes import speaks
+from .launching.moves import ALIGNMENT
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
 from .launching.streams import Range
 from .memory import (
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from .launching.messages import Lines
 
 __all__ = ["CudaBound", "Prepared"]
+
+PER_COPY = 6.0  # microseconds in which the host queues a copy, and the device begins it
+COPIED = 1.2e6  # bytes that a device copies in a microsecond
 
 
 @dataclass
@@ -83,6 +87,52 @@ class Prepared:
     lines: Lines
     on_host: set[Op]
     fallbacks: Fallbacks
+
+
+Places = tuple[int, ...]
+
+
+class _Callers:
+    """The feeds and results that launches can use where the caller has them.
+
+    Parameters
+    ----------
+    feeds, results
+        The memory of each that can, by its position.
+    segments
+        What launches the steps.
+    alone
+        Whether a call has nothing to do but to launch generated kernels on the caller's memory.
+    """
+
+    def __init__(
+        self,
+        feeds: Mapping[int, Range],
+        results: Mapping[int, Range],
+        segments: Sequence[Segment],
+        alone: bool,
+    ) -> None:
+        self.feeds, self.results, self.segments, self.alone = feeds, results, segments, alone
+        self.ranges = (*feeds.values(), *results.values())
+        self.copying = sum(map(self.cost, self.ranges))
+
+    @staticmethod
+    def cost(span: Range) -> float:
+        """Return the microseconds that a copy of some memory takes."""
+        return PER_COPY + (span[1] - span[0]) / COPIED
+
+
+class _PlacedSegment:
+    """A segment whose feeds and results are the caller's arrays."""
+
+    def __init__(
+        self, segment: Segment, places: Places, ranges: Sequence[Range], stream: Any
+    ) -> None:
+        self.segment, self.places, self.ranges, self.stream = segment, places, ranges, stream
+
+    def run(self) -> None:
+        """Launch the steps."""
+        self.segment.run_at(self.places, self.ranges, self.stream)
 
 
 class CudaBound:
@@ -146,6 +196,10 @@ class CudaBound:
         self._plain_loop: Loop | None = None
         self._loops: weakref.WeakKeyDictionary[Rows, Loop] = weakref.WeakKeyDictionary()
         self._risky = any(isinstance(part, Interpreted) for part in self._after)
+        self._near = self._callers()
+        self._ran = False
+        self._result_types = [(shape_of(f.type), f.type.dtype) for f in plan.fetches]
+        self._last: Any = self.stream  # on which the plan ran last
 
     def _segments(
         self, low: int, high: int, merged: Mapping[int, Merge]
@@ -291,34 +345,137 @@ class CudaBound:
 
     # ---- Running
 
+    def _callers(self) -> _Callers | None:
+        """Return which feeds and results launches can use where the caller has them, if any."""
+        parts = (*self._before, *self._after)
+        segments = [part for part in parts if isinstance(part, Segment)]
+        if not segments or not all(segment.movable for segment in segments):
+            return None
+        plan, memory = self.plan, self.memory
+        fixed = {value.slot for step in plan.steps for value in step.outputs}
+        fixed |= {step.workspace for step in plan.steps if step.workspace is not None}
+        feeds = {
+            position: span
+            for position, (slot, span) in enumerate(
+                zip(self._feeds, self.feed_ranges(), strict=True)
+            )
+            if span[0] and span[0] < span[1] and slot not in fixed
+        }
+        interpreted = [plan.steps[part.number] for part in parts if isinstance(part, Interpreted)]
+        fixed = {value.slot for step in interpreted for value in (*step.inputs, *step.outputs)}
+        feeds = {at: span for at, span in feeds.items() if self._feeds[at] not in fixed}
+        results: dict[int, Range] = {}
+        for position, fetch in enumerate(plan.fetches):
+            direct = plan.slots[fetch.slot].place is Place.RESULT and not plan.guard
+            if direct and fetch.slot not in fixed and fetch.type.bytes:
+                start = memory.at(fetch)
+                results[position] = (start, start + int(fetch.type.bytes))
+            fixed.add(fetch.slot)  # a second result of the same value is a copy
+        copied = sum(bool(start) and start < end for start, end in self.feed_ranges())
+        alone = (
+            len(parts) == 1
+            and segments[0].generated
+            and not (memory.states or memory.failing or plan.guard)
+            and len(feeds) == copied
+            and len(results) == sum(bool(fetch.type.bytes) for fetch in plan.fetches)
+        )
+        return _Callers(feeds, results, segments, alone)
+
+    def _at_callers(self, feeds: Sequence[Any], results: Sequence[Any]) -> Places | None:
+        """Return where the caller's arrays are, or None where copying them takes less time.
+
+        An array of the host, or one that lies where kernels do not expect any, is copied to the
+        plan's memory, which stands for it then.
+        """
+        near = self._near
+        # A first call fills the plan's own memory, by which launches are timed and captured.
+        if near is None or not self._ran or self.ranks is not None:
+            return None
+        places: list[int] = []
+        copying = 0.0
+        for position, span in near.feeds.items():
+            place = self._place_of(feeds[position])
+            places.append(place or span[0])
+            copying += near.cost(span) if place else 0.0
+        for position, span in near.results.items():
+            places.append(results[position].data.ptr)
+            copying += near.cost(span)
+        known = tuple(places)
+        if not copying:
+            return None
+        pay = [segment.pays_at(known, copying) for segment in near.segments]  # each counts
+        return known if all(pay) else None
+
+    def _place_of(self, value: Any) -> int:
+        """Return the address at which kernels can read a fed array; 0 where they cannot."""
+        data = value.data
+        if isinstance(data, memoryview) or data.ptr % ALIGNMENT:
+            return 0
+        return int(data.ptr) if data.device_id == self.device.number else 0
+
+    def _run_alone(self, feeds: Sequence[Any]) -> list[Any] | None:
+        """Run generated kernels on the caller's stream; None where an array has to be copied."""
+        near = self._near
+        assert near is not None
+        places = [self._place_of(feeds[position]) for position in near.feeds]
+        if 0 in places:
+            return None
+        array = self.device.array
+        results = [array(*type_) for type_ in self._result_types]
+        places += [results[position].data.ptr for position in near.results]
+        known = tuple(places)
+        (segment,) = near.segments
+        if not segment.pays_at(known, near.copying):
+            return None
+        stream = self.device.cupy.cuda.get_current_stream()
+        self._follow(stream)
+        segment.run_at(known, near.ranges, stream)
+        return results
+
+    def _follow(self, stream: Any) -> None:
+        """Make a stream wait for what this plan computes on another one."""
+        if stream.ptr != self._last.ptr:
+            self._before_event.record(self._last)
+            stream.wait_event(self._before_event)
+            self._last = stream
+
     def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
         with self.device.lock, self._reported(), self.device:
+            if self._near is not None and self._near.alone and self._ran and out is None:
+                made = self._run_alone(feeds)
+                if made is not None:
+                    return made
             counted = self.memory.counts.read()
             if self.meet is not None:
                 self.meet(counted=counted)  # what is launched cannot be taken back
             # Memory first: where there is none, nothing has run yet.
-            results = [
-                self.device.array(shape_of(fetch.type), fetch.type.dtype)
-                for fetch in self.plan.fetches
-            ]
+            results = [self.device.array(*type_) for type_ in self._result_types]
+            places = self._at_callers(feeds, results)
+            near = None if places is None else self._near
             self.enter()
             for position, value in enumerate(feeds):
-                self._feed(position, value)
+                if near is None or position not in near.feeds or not self._place_of(value):
+                    self._feed(position, value)
             check = self._check if self.plan.guard or self.memory.failing else None
-            run_before(self._before, check, self.ranks, may_say=_may_say)
+            before = [self._placed(part, places) for part in self._before]
+            run_before(before, check, self.ranks, may_say=_may_say)
             kept = self._kept() if self._risky else []
             try:
                 for part in self._after:
-                    part.run()
+                    self._placed(part, places).run()
             except BaseException:
                 for address, saved in kept:
                     self._move(address, saved.data.ptr, saved.nbytes)
                 raise
-            for fetch, array in zip(self.plan.fetches, results, strict=True):
-                self._move(array.data.ptr, self.memory.at(fetch), array.nbytes)
+            for position, (fetch, array) in enumerate(
+                zip(self.plan.fetches, results, strict=True)
+            ):
+                if near is None or position not in near.results:
+                    self._move(array.data.ptr, self.memory.at(fetch), array.nbytes)
             self.memory.counts.advance(1)
             self.leave(1)
+            self._ran = True
         if out is None:
             return results
         for target, array in zip(out, results, strict=True):
@@ -328,8 +485,16 @@ class CudaBound:
                 target[...] = array
         return list(out)
 
+    def _placed(self, part: Segment | Interpreted, places: Places | None) -> Any:
+        """Return what runs a part with the caller's arrays where these are."""
+        if places is None or isinstance(part, Interpreted):
+            return part
+        assert self._near is not None
+        return _PlacedSegment(part, places, self._near.ranges, self.stream)
+
     def enter(self) -> None:
         """Make the next launches wait for all work that the caller has queued."""
+        self._follow(self.stream)
         self._before_event.record(self.device.cupy.cuda.get_current_stream())
         self.stream.wait_event(self._before_event)
         for state, copy in self.memory.states:
@@ -572,9 +737,10 @@ class CudaBound:
         return found
 
     def launch(self) -> None:
-        """Compute all steps on what was fed last, as a call does, without results."""
+        """Compute all steps on what the first call fed, or was copied since, without results."""
         counts = self.memory.counts
         counts.read()
+        self._follow(self.stream)
         for part in (*self._before, *self._after):
             part.run()
         counts.advance(1)
@@ -602,7 +768,7 @@ class CudaBound:
 
     def wait(self) -> None:
         """Return when all that was run is done."""
-        self.stream.synchronize()
+        self._last.synchronize()
 
 
 def _with_product(make: StepLaunches, step: Step, merge: Merge) -> list[Unit] | None:

@@ -11,12 +11,16 @@ from ....errors import MagmagraphError
 from ....ir.plan import Step
 from .call_counters import Counts, Flags
 from .calls import CollectiveCall, KernelCall, TimedCall, calls_of, cost_of
-from .streams import Touched, assign, dependencies, joins
+from .moves import moved
+from .streams import Range, Touched, assign, dependencies, joins
 
 __all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed", "queued"]
 
 OVERLAPPING = 90  # compute capability from which launches can overlap
 PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
+PLACES = 8  # sets of a caller's addresses for which a segment keeps launches, or a graph
+SEEN = 64  # sets of addresses that it remembers to have met
+PER_LAUNCH = 10.0  # microseconds in which the host moves a launch and launches it
 
 Launcher = Callable[[Any], None]  # puts a step's kernels on a stream
 
@@ -42,6 +46,9 @@ class Segment:
         The sorts of calls that were launched one by one.
     """
 
+    _places: dict[tuple[int, ...], _Placed]
+    _seen: dict[tuple[int, ...], int]  # how often
+
     def __init__(self, device: Any, counts: Counts | None = None) -> None:
         self.device = device
         self.launches: list[Launcher] = []
@@ -51,6 +58,8 @@ class Segment:
         self.graphs: dict[Flags, Any] = {}
         self.ran: set[Flags] = set()
         self._asked: tuple[int, ...] | None = None  # the flags that launches go by, once known
+        self._places = {}
+        self._seen = {}
 
     @property
     def graph(self) -> Any:
@@ -111,6 +120,76 @@ class Segment:
         for launch in launches:
             launch(self.device.stream)
 
+    # ---- At a caller's addresses
+
+    @property
+    def movable(self) -> bool:
+        """Whether the launches can read and write a caller's arrays where these are."""
+        return not self.counts and all(
+            hasattr(launch, "moved") and not isinstance(launch, CollectiveCall)
+            for launch in self.launches
+        )
+
+    @property
+    def generated(self) -> bool:
+        """Whether every launch is a generated kernel, which needs no memory of its stream."""
+        return all(
+            isinstance(call, KernelCall) for launch in self.launches for call in calls_of(launch)
+        )
+
+    def pays_at(self, places: tuple[int, ...], copying: float) -> bool:
+        """Return whether a call at a caller's addresses takes less time than one that copies.
+
+        At addresses that it met before it does: their launches are kept, or a graph of them. At
+        new ones every launch is moved, and launched by itself.
+
+        Parameters
+        ----------
+        places
+            The addresses.
+        copying
+            Microseconds in which the arrays are copied.
+        """
+        if places in self._places:
+            return True
+        times = self._seen.pop(places, 0) + 1
+        if len(self._seen) >= SEEN:
+            del self._seen[next(iter(self._seen))]
+        self._seen[places] = times
+        return times > 1 or len(self.launches) * PER_LAUNCH <= copying
+
+    def run_at(self, places: tuple[int, ...], ranges: Sequence[Range], stream: Any) -> None:
+        """Launch the steps with some memory elsewhere: one by one at new places, then as a graph.
+
+        The segment has run before, so that nothing is loaded while a stream is captured.
+
+        Parameters
+        ----------
+        places
+            Where each range begins now.
+        ranges
+            The memory that is elsewhere.
+        stream
+            What they are launched on.
+        """
+        found = self._places.get(places)
+        if found is None:
+            moves = [(*span, to) for span, to in zip(ranges, places, strict=True)]
+            found = _Placed(*moved(self.launches, self.touched, moves))
+            if len(self._places) >= PLACES:
+                del self._places[next(iter(self._places))]
+            self._places[places] = found
+            met = self._seen.pop(places, 0) > 1
+        else:
+            met = True
+        if met and found.graph is None and len(self.launches) > 1:
+            found.graph = captured(self.device, found.launches, found.touched)
+        if found.graph is not None:
+            found.graph.launch(stream)
+            return
+        for launch in found.launches:
+            launch(stream)
+
     def time(self, taken: list[int]) -> None:
         """Launch the steps one by one, and add the nanoseconds of each to its place."""
         device, stream = self.device, self.device.stream
@@ -135,6 +214,14 @@ class Segment:
         for number, begin, end in zip(numbers, marks[:-1], marks[1:], strict=True):
             milliseconds = device.cupy.cuda.get_elapsed_time(begin, end)
             taken[number] += round(milliseconds * 1e6)
+
+
+class _Placed:
+    """The launches of a segment at a caller's addresses, and their graph, once captured."""
+
+    def __init__(self, launches: Sequence[Launcher], touched: Sequence[Touched]) -> None:
+        self.launches, self.touched = launches, touched
+        self.graph: Any = None
 
 
 class Chosen(NamedTuple):

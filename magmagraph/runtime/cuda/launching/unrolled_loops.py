@@ -13,7 +13,7 @@ Loops whose length is found while they run, and those of very many launches, sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....ir import dims
 from ....ir.fallback import Refused
@@ -24,40 +24,19 @@ from ....ops.control.loop import LOOP
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall, TimedCall
 from .launch_units import Unit
+from .moves import ALIGNMENT, Move
+from .moves import moved as moves_of
 from .streams import Range, Touched
 
 __all__ = ["MOST", "is_counted", "moved", "turns"]
 
 MOST = 8192  # launches of a loop
-ALIGNMENT = 256  # bytes
 
 
-class _Move(NamedTuple):
-    """Memory of the body, and where it is in one iteration."""
-
-    start: int
-    end: int
-    to: int
-
-
-def moved(units: Sequence[Unit], moves: Sequence[_Move | tuple[int, int, int]]) -> list[Unit]:
+def moved(units: Sequence[Unit], moves: Sequence[tuple[int, int, int]]) -> list[Unit]:
     """Return launches with some memory elsewhere; each move is a start, an end and a new start."""
-    def shift(address: int) -> int:
-        for start, end, to in moves:
-            if start <= address < end:
-                return address + to - start
-        return address
-
-    def shifted(ranges: Sequence[Range]) -> tuple[Range, ...]:
-        return tuple((shift(start), shift(start) + end - start) for start, end in ranges)
-
-    return [
-        Unit(
-            unit.launch.moved(shift),  # type: ignore[attr-defined]
-            Touched(shifted(unit.touched.read), shifted(unit.touched.written)),
-        )
-        for unit in units
-    ]
+    pairs = moves_of([unit.launch for unit in units], [unit.touched for unit in units], moves)
+    return [Unit(*pair) for pair in zip(*pairs, strict=True)]
 
 
 def turns(memory: PlanMemory, step: Step) -> list[Unit]:
@@ -129,22 +108,22 @@ class _Loop:
             for start, end in self.results[: self.carries]
         ]
 
-    def iteration(self, number: int) -> tuple[list[Unit], list[_Move], list[Unit]]:
+    def iteration(self, number: int) -> tuple[list[Unit], list[Move], list[Unit]]:
         """Return the copies before an iteration, its moves, and the copies after it."""
         before: list[Unit] = []
         after: list[Unit] = []
-        moves: list[_Move] = []
+        moves: list[Move] = []
         row = self.count - 1 - number if self.reverse else number
         for place, (start, end) in enumerate(self.feeds):
             if start == 0 or start == end:
                 continue  # nobody reads it
             value = self.step.inputs[place]
             if place < self.carries:
-                moves.append(_Move(start, end, self._carry(place, number)))
+                moves.append(Move(start, end, self._carry(place, number)))
             elif place >= self.edge:
-                moves.append(_Move(start, end, self.memory.at(value)))
+                moves.append(Move(start, end, self.memory.at(value)))
             elif self._is_even(end - start):
-                moves.append(_Move(start, end, self.memory.at(value) + row * (end - start)))
+                moves.append(Move(start, end, self.memory.at(value) + row * (end - start)))
             else:
                 there = self.memory.at(value) + row * (end - start)
                 before.append(self._copy(start, there, end - start))
@@ -153,9 +132,9 @@ class _Loop:
                 continue
             there = self.memory.at(self.step.outputs[place])
             if place < self.carries:
-                moves.append(_Move(start, end, self._carry(place, number + 1)))
+                moves.append(Move(start, end, self._carry(place, number + 1)))
             elif self._is_even(end - start):
-                moves.append(_Move(start, end, there + row * (end - start)))
+                moves.append(Move(start, end, there + row * (end - start)))
             else:
                 after.append(self._copy(there + row * (end - start), start, end - start))
         return before, moves, after

@@ -112,6 +112,9 @@ def transform(memory: PlanMemory, step: Step) -> LibraryCall:
     layout = layout_of(whole, axes, tuple(whole[axis] for axis in axes))
     ends = [tuple(shape[axis] for axis in axes) for shape in (source, target)]
     distances = [math.prod(end) if layout.inside == 1 else 1 for end in ends]
+    values = distances[kind == "values"]
+    if kind != "spectrum" and len(axes) > 1 and layout.batch > 1 and values % 2:
+        raise Refused("cuFFT's real transforms of several axes need an even number of values each")
     real = np.dtype((out if kind == "values" else x).type.dtype.type(0).real.dtype)
     plan = cufft.PlanNd(
         layout.extents, ends[0], layout.inside, distances[0], ends[1], layout.inside, distances[1],

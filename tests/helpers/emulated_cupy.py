@@ -295,6 +295,7 @@ def install() -> Counter[str]:
     driver = _module(
         "cupy_backends.cuda.api.driver", launchKernel=_launch_kernel,
         check_status=lambda code: None, CUDADriverError=CUDARuntimeError,
+        funcSetAttribute=lambda *args: None,
     )  # fmt: skip
     nvrtc = _module(
         "cupy_backends.cuda.libs.nvrtc", NVRTCError=CUDARuntimeError, getVersion=lambda: (0, 0),
@@ -339,6 +340,14 @@ def install() -> Counter[str]:
         return found if isinstance(found, type) or not callable(found) else _wrapped(found)
 
     cupy.__getattr__ = attribute  # type: ignore[method-assign]
+    from magmagraph.runtime.cuda import arrange
+    from magmagraph.runtime.cuda.launching import launches
+    from magmagraph.runtime.cuda.products import merge
+
+    for user in (arrange, launches, merge):  # the emulator has no asynchronous copies
+        for name in ("cut_for", "cut_of", "cut_of_rows"):
+            if hasattr(user, name):
+                setattr(user, name, lambda *args, **named: None)
     made = calls.KernelCall.__init__
 
     def remembered(self: Any, *args: Any, **named: Any) -> None:

@@ -114,7 +114,7 @@ class _Callers:
     ) -> None:
         self.feeds, self.results, self.segments, self.alone = feeds, results, segments, alone
         self.ranges = (*feeds.values(), *results.values())
-        self.copying = sum(map(self.cost, self.ranges))
+        self.starts = {start for start, _ in self.ranges}
 
     @staticmethod
     def cost(span: Range) -> float:
@@ -413,24 +413,12 @@ class CudaBound:
             return 0
         return int(data.ptr) if data.device_id == self.device.number else 0
 
-    def _run_alone(self, feeds: Sequence[Any]) -> list[Any] | None:
-        """Run generated kernels on the caller's stream; None where an array has to be copied."""
-        near = self._near
-        assert near is not None
-        places = [self._place_of(feeds[position]) for position in near.feeds]
-        if 0 in places:
-            return None
-        array = self.device.array
-        results = [array(*type_) for type_ in self._result_types]
-        places += [results[position].data.ptr for position in near.results]
-        known = tuple(places)
-        (segment,) = near.segments
-        if not segment.pays_at(known, near.copying):
-            return None
+    def _run_alone(self, segment: Segment, places: Places) -> None:
+        """Launch generated kernels that touch no variable on the caller's stream."""
+        assert self._near is not None
         stream = self.device.cupy.cuda.get_current_stream()
         self._follow(stream)
-        segment.run_at(known, near.ranges, stream)
-        return results
+        segment.run_at(places, self._near.ranges, stream)
 
     def _follow(self, stream: Any) -> None:
         """Make a stream wait for what this plan computes on another one."""
@@ -442,10 +430,6 @@ class CudaBound:
     def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
         with self.device.lock, self._reported(), self.device:
-            if self._near is not None and self._near.alone and self._ran and out is None:
-                made = self._run_alone(feeds)
-                if made is not None:
-                    return made
             counted = self.memory.counts.read()
             if self.meet is not None:
                 self.meet(counted=counted)  # what is launched cannot be taken back
@@ -453,6 +437,9 @@ class CudaBound:
             results = [self.device.array(*type_) for type_ in self._result_types]
             places = self._at_callers(feeds, results)
             near = None if places is None else self._near
+            if near is not None and near.alone and near.starts.isdisjoint(places or ()):
+                self._run_alone(near.segments[0], places or ())
+                return results if out is None else self._copied(results, out)
             self.enter()
             for position, value in enumerate(feeds):
                 if near is None or position not in near.feeds or not self._place_of(value):
@@ -476,8 +463,10 @@ class CudaBound:
             self.memory.counts.advance(1)
             self.leave(1)
             self._ran = True
-        if out is None:
-            return results
+        return results if out is None else self._copied(results, out)
+
+    def _copied(self, results: Sequence[Any], out: Sequence[Any]) -> list[Any]:
+        """Copy results into the caller's arrays, and return these."""
         for target, array in zip(out, results, strict=True):
             if isinstance(target, np.ndarray):
                 np.copyto(target, array.get(), casting="same_kind")

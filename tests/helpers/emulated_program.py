@@ -1,0 +1,146 @@
+"""Whole functions on an emulated GPU: what is copied, captured and launched, and the results.
+
+A process of its own, since devices are asked for once: ``python tests/helpers/emulated_program.py``
+ends with 0 where all is right.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import emulated_cupy
+
+count = emulated_cupy.install()
+
+import cupy  # noqa: E402
+import numpy as np  # noqa: E402
+
+import magmagraph as mg  # noqa: E402
+from magmagraph.runtime.cuda.launching import segments  # noqa: E402
+
+rng = np.random.default_rng(0)
+
+
+def fed(*shape: int) -> Any:
+    return cupy.asarray(rng.standard_normal(shape).astype("f4"))
+
+
+def agree(made: Any, wanted: Any, what: str) -> None:
+    made = made if isinstance(made, (list, tuple)) else [made]
+    wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+    for one, other in zip(made, wanted, strict=True):
+        np.testing.assert_allclose(one.get(), other, 2e-5, 2e-5, err_msg=what)
+
+
+def compared(what: str, inputs: list[Any], outputs: Any, *shapes: Any, calls: int = 6) -> Any:
+    """Call a function at new places, at the same ones, and from the host; return it."""
+    f = mg.function(inputs, outputs, device="cuda")
+    g = mg.function(inputs, outputs, device="cpu")
+    kept = [fed(*shape) for shape in shapes]
+    held = []
+    for number in range(calls):
+        feeds = kept if number % 2 else [fed(*shape) for shape in shapes]
+        host = [array.get() for array in feeds]
+        made = f(*feeds)
+        held.append((made, g(*host)))
+        for array, value in zip(feeds, host, strict=True):
+            np.testing.assert_array_equal(array.get(), value, what)  # feeds are only read
+        if number == 3:
+            held.append((f(*host), g(*host)))
+            held.append((f(feeds[0], *host[1:]), g(*host)))
+    for made, wanted in held:  # results of earlier calls stay
+        agree(made, wanted, what)
+    return f
+
+
+def counted(call: Any) -> dict[str, int]:
+    before = dict(count)
+    call()
+    return {name: count[name] - before.get(name, 0) for name in count}
+
+
+def programs() -> None:
+    x, y = mg.input("x", ("n", 70)), mg.input("y", ("n", 70))
+    f = compared("one kernel", [x, y], mg.tanh(x) * y, (9, 70), (9, 70))
+    a, b = fed(9, 70), fed(9, 70)
+    assert counted(lambda: f(a, b)) | {"launches": 1} == dict.fromkeys(count, 0) | {"launches": 1}
+    around = fed(11, 70)
+    shifted = cupy.ndarray((9, 70), "f4", emulated_cupy.Pointer(around.data.ptr + 4))
+    shifted.host[...] = 1.0
+    assert counted(lambda: f(shifted, b))["copies"] >= 1  # kernels expect other places
+    agree(f(shifted, b), np.tanh(np.float32(1)) * b.get(), "a feed that is not aligned")
+
+    s = mg.softmax(x @ mg.transpose(y) * 0.1)
+    compared("products as array expressions", [x, y], [s, mg.sum(s * s, 0)], (9, 70), (9, 70))
+    total = mg.sum(x * y)
+    compared(
+        "several kernels, one result twice", [x, y],
+        [total, mg.exp(x - mg.max(x)), total, x, mg.cumsum(y, 1) + total], (9, 70), (9, 70),
+    )  # fmt: skip
+    compared("the same feed twice", [x, y], mg.sort(x + y, 1)[:, ::2] * 2.0, (5, 70), (5, 70))
+    compared("nothing", [x, y], x[:0] * y[:0], (9, 70), (9, 70))
+    same = mg.function([x, y], x * y, device="cuda")
+    for _ in range(4):
+        agree(same(a, a), a.get() ** 2, "one array for two feeds")
+
+    c = mg.input("c", (4, 70))
+    last, rows = mg.scan(lambda s, r: (mg.tanh(s + r), s * 2.0), c[0], c)
+    compared("a loop", [c], [last, rows, mg.grad(mg.sum(last), c)], (4, 70))
+
+
+def graphs() -> None:
+    """Addresses that are met again have graphs; new ones are copied where launches are many."""
+    x = mg.input("x", (300, 40))
+    value = x
+    for step in range(8):
+        value = mg.tanh(value - mg.sum(value * value, step % 2, keepdims=True)) + 0.1
+    f = mg.function([x], value, device="cuda")
+    arrays = [fed(300, 40) for _ in range(3)]
+    keep = [f(arrays[0])]
+    (segment,) = f._last._before
+    assert len(segment.launches) > 1, len(segment.launches)
+    seen = counted(lambda: keep.append(f(arrays[1])))
+    assert seen["copies"] == 2, (seen, len(segment.launches))
+    for _ in range(3):
+        for array in arrays:
+            keep[:] = [f(array)]  # the result's place comes again, too
+    wanted = mg.function([x], value, device="cpu")
+    places = [segment._places, segment._seen]
+    for number in range(200):
+        array = fed(300, 40)
+        made = f(array)
+        if number % 50 == 0:
+            agree(made, wanted(array.get()), "a graph")
+    assert len(places[0]) <= segments.PLACES
+    assert len(places[1]) <= segments.SEEN
+
+
+def variables() -> None:
+    """Updates, and results that are read after them."""
+    x = mg.input("x", ("n", 6))
+    w = mg.variable("w", init=np.ones((6,), "f4"))
+    loss = mg.mean((x * w - 1.0) ** 2)
+    f = mg.optimizer.SGD(0.1).step(loss, [w], inputs=[x], outputs=[loss, w * 2.0], device="cuda")
+    v = mg.variable("w", init=np.ones((6,), "f4"))
+    other = mg.mean((x * v - 1.0) ** 2)
+    g = mg.optimizer.SGD(0.1).step(other, [v], inputs=[x], outputs=[other, v * 2.0], device="cpu")
+    for number in range(8):
+        feed = fed(5 + number % 2, 6)
+        agree(f(feed if number % 3 else feed.get()), g(feed.get()), "a step")
+        np.testing.assert_allclose(w.value, v.value, 1e-5)
+
+
+def main() -> int:
+    """Run all."""
+    warnings.simplefilter("ignore", mg.errors.FallbackWarning)
+    programs()
+    graphs()
+    variables()
+    print("all right", dict(count))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -35,6 +35,7 @@ from .clusters import Cluster, Clusters
 from .forms import Forms, Made
 from .fusible import Fusible
 from .joins import ANOTHER_STEP, PATH_BUDGET, Joins
+from .pairs import paired
 from .recompute import recompute
 
 Parts = Sequence[Made]
@@ -45,7 +46,7 @@ ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a laun
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its fusible operations joined into ``fused`` nodes."""
     if options.target.device != "cpu":
-        graph = shifted(graph, trace, options)
+        graph = paired(shifted(graph, trace, options), trace, options)
     facts = Fusible(graph, joins=options.target.device != "cpu")
     if not facts.core:
         return graph

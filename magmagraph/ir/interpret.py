@@ -119,7 +119,7 @@ def compiled_bodies(compiler: BodyCompiler) -> BodyMaker:
 
         def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
             compiled = self.graph.analysis(_compiled, compiler)
-            if compiled is None or xp is not np:
+            if compiled is None or (compiled.device == "cpu") != (xp is np):
                 return super().run(arrays, xp)
             return list(compiled(*arrays))
 

@@ -90,6 +90,25 @@ def programs() -> None:
     compared("a loop", [c], [last, rows, mg.grad(mg.sum(last), c)], (4, 70))
 
 
+def control() -> None:
+    """Loops and branches that a value decides: bodies are compiled, and read what lies there."""
+    x, p = mg.input("x", (64,)), mg.input("p", (), "bool")
+    root, number = mg.while_loop(
+        lambda s: mg.logical_and(s[1] < 100, mg.max(mg.absolute(s[0] ** 3 - 2.0)) > 1e-4),
+        lambda s: (s[0] - (s[0] ** 3 - 2.0) / (3.0 * s[0] ** 2), s[1] + 1),
+        (mg.absolute(x) + 1.0, mg.constant(0)),
+    )
+    branch = mg.cond(p, lambda: mg.sum(mg.exp(x) * 2 + 1), lambda: mg.sum(mg.sin(x) / 2 - 1))
+    outputs = [root, number, branch, mg.grad(branch, x)]
+    f = mg.function([x, p], outputs, device="cuda")
+    g = mg.function([x, p], outputs, device="cpu")
+    for number in range(4):
+        feed = fed(64)
+        agree(f(feed, number % 2 == 0), g(feed.get(), number % 2 == 0), "control flow")
+    places = counted(lambda: f(feed, True))
+    assert places["graphs"] >= 4, places  # the body of each iteration is one
+
+
 def graphs() -> None:
     """Addresses that are met again have graphs; new ones are copied where launches are many."""
     x = mg.input("x", (300, 40))
@@ -136,6 +155,7 @@ def main() -> int:
     """Run all."""
     warnings.simplefilter("ignore", mg.errors.FallbackWarning)
     programs()
+    control()
     graphs()
     variables()
     print("all right", dict(count))

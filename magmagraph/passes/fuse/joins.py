@@ -88,6 +88,7 @@ class Joins:
         if len(left.externals | right.externals) > MAX_OPERANDS:
             return f"the region would read more than {MAX_OPERANDS} arrays"
         plain = left.plain and right.plain and _one_shape(left, right)
+        plain = plain and not (self._picks(left, right) or self._picks(right, left))
         wasted = "" if plain else self._recomputed(left, right)
         if wasted:
             return wasted
@@ -192,6 +193,23 @@ class Joins:
                     if reader.op.reduction is None and own != wide[: len(own)]:
                         return "a smaller value would be recomputed for every row"
         return ""
+
+    def _picks(self, reader: Cluster, maker: Cluster) -> bool:
+        """Return whether a cluster reads elements of another's values in another place."""
+        made = reader.externals.intersection(maker.nodes)
+        return bool(made) and any(
+            self._moved(operand) and self.facts.base(operand) in made
+            for node in reader.nodes
+            for operand in node.inputs
+        )
+
+    def _moved(self, node: Node) -> bool:
+        """Return whether a value is read through a view that does more than insert ones."""
+        while node not in self.facts.core and self.facts.is_move(node):
+            if not node.op.layout.alias:
+                return True
+            node = node.inputs[0]
+        return False
 
     def _only_reads(self, node: Node) -> bool:
         """Return whether a device computes nothing where it reads what the node reads."""

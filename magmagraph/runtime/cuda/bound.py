@@ -17,7 +17,7 @@ from ...errors import DeviceError, NonFiniteError, message
 from ...ir import dims
 from ...ir.communicator import Communicator
 from ...ir.fallback import BY_CUPY, BY_MPI, NO_ELEMENTS, NO_FAMILY, ON_HOST, Fallbacks, Refused
-from ...ir.interpret import apply
+from ...ir.interpret import Body, apply, body_compiler, compiled_bodies
 from ...ir.op import Effect, Kind, Op
 from ...ir.plan import Place, Plan, Step
 from ...ir.ranks import using
@@ -313,6 +313,8 @@ class CudaBound:
             from .launching.collectives import by_addresses
 
             return by_addresses(self.memory, step, aware)
+        compiler = body_compiler()  # of the function that binds this plan
+        body = Body if compiler is None else compiled_bodies(compiler)
         ranks = contextlib.nullcontext if aware is None else functools.partial(using, aware)
         on_host = aware is None and self._empty(step)
 
@@ -323,7 +325,7 @@ class CudaBound:
                 if not on_host and step.node.op not in self.prepared.on_host:
                     try:
                         with ranks(), refused_by_cupy():
-                            made = apply(step.node, operands, sizes, array_namespace())
+                            made = apply(step.node, operands, sizes, array_namespace(), body)
                     except Refused as error:
                         refused = error
                 if made is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_emulator import available, emulated
+from cuda_emulator import available
+from emulated_steps import HostMemory, emulate_launches, leaves, step_of
 from table import assert_agrees
 
 import magmagraph as mg
@@ -26,8 +26,6 @@ from magmagraph.ops.indexing.updates import UPDATE
 from magmagraph.ops.products.lowered import scatter_rows
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import gathering, scattering
-from magmagraph.runtime.cuda.launching import calls
-from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.target import made_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")
@@ -38,71 +36,14 @@ def family(node: mg.Node, device: str = "cpu") -> str:
     return made_up(device).family(node).name
 
 
-
-class Memory:
-    """A device whose memory is the host's."""
-
-    def __init__(self) -> None:
-        self.held: list[np.ndarray] = []
-        runtime = SimpleNamespace(
-            memsetAsync=lambda to, value, count, stream: ctypes.memset(to, value, count),
-            memcpyAsync=lambda to, start, count, *how: ctypes.memmove(to, start, count),
-        )
-        cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
-        self.device = SimpleNamespace(cupy=cupy, multiprocessors=1, number=0)
-
-    def more(self, count: int) -> int:
-        raw = np.full(count + 16, 0xA5, np.uint8)
-        self.held.append(raw)
-        return -(-raw.ctypes.data // 16) * 16
-
-    def put(self, array: np.ndarray) -> int:
-        at = self.more(array.nbytes)
-        ctypes.memmove(at, np.ascontiguousarray(array).ctypes.data, array.nbytes)
-        return at
-
-    def read(self, value: Any) -> np.ndarray:
-        raw = ctypes.string_at(value.address, int(value.type.bytes))
-        return np.frombuffer(raw, value.type.dtype).reshape(value.type.shape)
-
-    def at(self, value: Any) -> int:
-        return 0 if value is None else int(value.address)
-
-    def touched(self, step: Any) -> Touched:
-        return Touched((), ())
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
     """Return what computes a node of leaves by the kernels that a device would run."""
-    functions: list[tuple[str, str, int]] = []
-
-    def function_of(device: Any, name: str, text: str, words: int) -> int:
-        functions.append((name, complete(text, words), words))
-        return len(functions) - 1
-
-    def launch(function: int, blocks: int, y: int, z: int, threads: int, *rest: Any) -> None:
-        words = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[0]
-        name, source, count = functions[function]
-        argument = ctypes.string_at(words, 8 * count)
-        emulated(source).launch(name, blocks, threads, [(argument,)], descending=True)
-
-    monkeypatch.setattr(gathering, "function_of", function_of)
-    monkeypatch.setattr(scattering, "function_of", function_of)
-    monkeypatch.setattr(calls, "driver", lambda: SimpleNamespace(launchKernel=launch))
-    monkeypatch.setattr(calls, "_extended", lambda: None)
+    emulate_launches(monkeypatch, gathering, scattering)
 
     def compute(node: mg.Node, arrays: list[np.ndarray], in_place: bool = False) -> np.ndarray:
-        memory = Memory()
-        inputs = [
-            SimpleNamespace(type=operand.type, address=memory.put(array))
-            for operand, array in zip(node.inputs, arrays, strict=True)
-        ]
-        out = inputs[-1].address if in_place else memory.more(int(node.type.bytes))
-        step: Any = SimpleNamespace(
-            node=node, inputs=inputs, kernel=family(node, "cuda"),
-            outputs=[SimpleNamespace(type=node.type, address=out)],
-        )
+        memory = HostMemory()
+        step = step_of(memory, node, arrays, family(node, "cuda"), in_place)
         bounds: Any = memory
         call: Any
         if step.node.op is not TAKE:
@@ -116,10 +57,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
         return memory.read(step.outputs[0])
 
     return compute
-
-
-def leaves(*arrays: np.ndarray) -> list[mg.Node]:
-    return [mg.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate(arrays)]
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

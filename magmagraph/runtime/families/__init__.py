@@ -20,6 +20,7 @@ _FILES = (
     "attention",
     "indexed",
     "scatter",
+    "scan",
     "linalg",
     "transform",
     "join",

@@ -21,6 +21,7 @@ _FILES = (
     "indexed",
     "scatter",
     "scan",
+    "order",
     "linalg",
     "transform",
     "join",

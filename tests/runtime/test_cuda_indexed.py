@@ -13,6 +13,7 @@ from emulated_steps import HostMemory, emulate_launches, leaves, step_of
 from table import assert_agrees
 
 import magmagraph as mg
+from magmagraph.codegen.cuda.counting_code import WORDS, Counting, counting_source
 from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
 from magmagraph.codegen.cuda.prelude import complete
 from magmagraph.codegen.cuda.scattering_code import (
@@ -25,7 +26,7 @@ from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
 from magmagraph.ops.indexing.updates import UPDATE
 from magmagraph.ops.products.lowered import scatter_rows
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels import gathering, scattering
+from magmagraph.runtime.cuda.kernels import counting, gathering, scattering
 from magmagraph.runtime.target import made_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")
@@ -39,7 +40,7 @@ def family(node: mg.Node, device: str = "cpu") -> str:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
     """Return what computes a node of leaves by the kernels that a device would run."""
-    emulate_launches(monkeypatch, gathering, scattering)
+    emulate_launches(monkeypatch, counting, gathering, scattering)
 
     def compute(node: mg.Node, arrays: list[np.ndarray], in_place: bool = False) -> np.ndarray:
         memory = HostMemory()
@@ -170,6 +171,26 @@ def test_the_last_of_equal_positions_stays(
     np.testing.assert_array_equal(run(node, [base, at, values]), wanted)
 
 
+# Few results, with copies for lanes; as many as shared memory holds; more than that.
+@pytest.mark.parametrize("extent", [3, 700, 5000, 20_000])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_integers_are_added_in_any_order(
+    dtype: str, extent: int, run: Callable[..., np.ndarray], rng: np.random.Generator
+) -> None:
+    info = np.iinfo(dtype)
+    for count, inside in ((12_000, ()), (0, ()), (3000, (3,))):
+        values = rng.integers(info.min, info.max, (count, *inside), dtype, endpoint=True)
+        at = rng.integers(-extent, 2 * extent, count).astype("i4")
+        for mode in ("clip", "wrap"):
+            node = SCATTER_ADD(*leaves(values, at), axis=0, extent=extent, mode=mode)
+            wanted = SCATTER_ADD.evaluate(np, values, at, **node.attrs)
+            np.testing.assert_array_equal(run(node, [values, at]), wanted)
+    base = rng.integers(0, 100, (extent, 3)).astype(dtype)
+    node = UPDATE(*leaves(base, at, values), how="add", mode="clip")
+    wanted = UPDATE.evaluate(np, base, at, values, **node.attrs)
+    np.testing.assert_array_equal(run(node, [base, at, values]), wanted)
+
+
 def test_what_has_no_kernel() -> None:
     x, at = leaves(np.zeros((4, 2), bool), np.zeros(3, "i4"))
     rows = mg.input("rows", (3, 2), "bool")
@@ -188,6 +209,8 @@ def test_the_kernels_compile(dtype: str) -> None:
         (gathering_source(Gathering(16, "int32_t", True, False)), gathering.WORDS),
         (gathering_source(Gathering(1, "uint64_t", False, True)), gathering.WORDS),
         (sorting_source(Sorting("int32_t", False)), scattering.SORT_WORDS),
+        (counting_source(Counting(64, "int32_t", False, 4)), WORDS),
+        (counting_source(Counting(32, "uint8_t", True, 0)), WORDS),
         (scattering_source(Scattering(dtype, 2, True, True)), scattering.SUM_WORDS),
         (scattering_source(Scattering(dtype, 1, False, False)), scattering.SUM_WORDS),
         (scattering_source(Scattering(dtype, 1, True, False, "max")), scattering.SUM_WORDS),

@@ -130,3 +130,33 @@ def test_updates_at_equal_positions_are_those_of_the_host(
     wanted = mg.function([x, at, values], updated, device="cpu")(*feeds)
     found = mg.function([x, at, values], updated, device="cuda")(*feeds).get()
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("extent", [10, 1000, 6000, 100_003])
+def test_counts_and_sums_of_integers(extent: int) -> None:
+    rng = np.random.default_rng(11)
+    numbers = rng.integers(-5, extent + 5, 3_000_017).astype("i4")
+    worth = rng.integers(-(2**31), 2**31, 3_000_017).astype("i8") << 20  # the sums overflow
+    x, weights = mg.input("x", numbers.shape, "int32"), mg.input("weights", worth.shape, "int64")
+    outputs = [mg.bincount(x, length=extent), mg.bincount(x, weights, length=extent)]
+    f = mg.function([x, weights], outputs, device="cuda")
+    inside = (numbers >= 0) & (numbers < extent)
+    summed = np.zeros(extent, "i8")
+    np.add.at(summed, numbers[inside], worth[inside])
+    for _ in range(3):
+        counts, sums = f(numbers, worth)
+        np.testing.assert_array_equal(counts.get(), np.bincount(numbers[inside], None, extent))
+        np.testing.assert_array_equal(sums.get(), summed)
+    assert_captured(f)
+
+
+def test_rows_of_integers_are_added() -> None:
+    rng = np.random.default_rng(12)
+    base, rows = (rng.integers(-1000, 1000, (n, 5)).astype("i4") for n in (300, 100_003))
+    at = rng.integers(0, 300, 100_003).astype("i4")
+    nodes = [mg.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate((base, at, rows))]
+    f = mg.function(nodes, nodes[0].at[nodes[1]].add(nodes[2]), device="cuda")
+    wanted = base.copy()
+    np.add.at(wanted, at, rows)
+    for _ in range(3):
+        np.testing.assert_array_equal(f(base, at, rows).get(), wanted)

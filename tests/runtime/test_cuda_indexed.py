@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_emulator import available, emulated
+from cuda_emulator import available
+from emulated_steps import HostMemory, emulate_launches, leaves, step_of
 from table import assert_agrees
 
 import magmagraph as mg
+from magmagraph.codegen.cuda.counting_code import WORDS, Counting, counting_source
 from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
 from magmagraph.codegen.cuda.prelude import complete
 from magmagraph.codegen.cuda.scattering_code import (
@@ -25,9 +26,7 @@ from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
 from magmagraph.ops.indexing.updates import UPDATE
 from magmagraph.ops.products.lowered import scatter_rows
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels import gathering, scattering
-from magmagraph.runtime.cuda.launching import calls
-from magmagraph.runtime.cuda.launching.streams import Touched
+from magmagraph.runtime.cuda.kernels import counting, gathering, scattering
 from magmagraph.runtime.target import made_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")
@@ -38,71 +37,14 @@ def family(node: mg.Node, device: str = "cpu") -> str:
     return made_up(device).family(node).name
 
 
-
-class Memory:
-    """A device whose memory is the host's."""
-
-    def __init__(self) -> None:
-        self.held: list[np.ndarray] = []
-        runtime = SimpleNamespace(
-            memsetAsync=lambda to, value, count, stream: ctypes.memset(to, value, count),
-            memcpyAsync=lambda to, start, count, *how: ctypes.memmove(to, start, count),
-        )
-        cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
-        self.device = SimpleNamespace(cupy=cupy, multiprocessors=1, number=0)
-
-    def more(self, count: int) -> int:
-        raw = np.full(count + 16, 0xA5, np.uint8)
-        self.held.append(raw)
-        return -(-raw.ctypes.data // 16) * 16
-
-    def put(self, array: np.ndarray) -> int:
-        at = self.more(array.nbytes)
-        ctypes.memmove(at, np.ascontiguousarray(array).ctypes.data, array.nbytes)
-        return at
-
-    def read(self, value: Any) -> np.ndarray:
-        raw = ctypes.string_at(value.address, int(value.type.bytes))
-        return np.frombuffer(raw, value.type.dtype).reshape(value.type.shape)
-
-    def at(self, value: Any) -> int:
-        return 0 if value is None else int(value.address)
-
-    def touched(self, step: Any) -> Touched:
-        return Touched((), ())
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
     """Return what computes a node of leaves by the kernels that a device would run."""
-    functions: list[tuple[str, str, int]] = []
-
-    def function_of(device: Any, name: str, text: str, words: int) -> int:
-        functions.append((name, complete(text, words), words))
-        return len(functions) - 1
-
-    def launch(function: int, blocks: int, y: int, z: int, threads: int, *rest: Any) -> None:
-        words = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[0]
-        name, source, count = functions[function]
-        argument = ctypes.string_at(words, 8 * count)
-        emulated(source).launch(name, blocks, threads, [(argument,)], descending=True)
-
-    monkeypatch.setattr(gathering, "function_of", function_of)
-    monkeypatch.setattr(scattering, "function_of", function_of)
-    monkeypatch.setattr(calls, "driver", lambda: SimpleNamespace(launchKernel=launch))
-    monkeypatch.setattr(calls, "_extended", lambda: None)
+    emulate_launches(monkeypatch, counting, gathering, scattering)
 
     def compute(node: mg.Node, arrays: list[np.ndarray], in_place: bool = False) -> np.ndarray:
-        memory = Memory()
-        inputs = [
-            SimpleNamespace(type=operand.type, address=memory.put(array))
-            for operand, array in zip(node.inputs, arrays, strict=True)
-        ]
-        out = inputs[-1].address if in_place else memory.more(int(node.type.bytes))
-        step: Any = SimpleNamespace(
-            node=node, inputs=inputs, kernel=family(node, "cuda"),
-            outputs=[SimpleNamespace(type=node.type, address=out)],
-        )
+        memory = HostMemory()
+        step = step_of(memory, node, arrays, family(node, "cuda"), in_place)
         bounds: Any = memory
         call: Any
         if step.node.op is not TAKE:
@@ -116,10 +58,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
         return memory.read(step.outputs[0])
 
     return compute
-
-
-def leaves(*arrays: np.ndarray) -> list[mg.Node]:
-    return [mg.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate(arrays)]
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -233,6 +171,26 @@ def test_the_last_of_equal_positions_stays(
     np.testing.assert_array_equal(run(node, [base, at, values]), wanted)
 
 
+# Few results, with copies for lanes; as many as shared memory holds; more than that.
+@pytest.mark.parametrize("extent", [3, 700, 5000, 20_000])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_integers_are_added_in_any_order(
+    dtype: str, extent: int, run: Callable[..., np.ndarray], rng: np.random.Generator
+) -> None:
+    info = np.iinfo(dtype)
+    for count, inside in ((12_000, ()), (0, ()), (3000, (3,))):
+        values = rng.integers(info.min, info.max, (count, *inside), dtype, endpoint=True)
+        at = rng.integers(-extent, 2 * extent, count).astype("i4")
+        for mode in ("clip", "wrap"):
+            node = SCATTER_ADD(*leaves(values, at), axis=0, extent=extent, mode=mode)
+            wanted = SCATTER_ADD.evaluate(np, values, at, **node.attrs)
+            np.testing.assert_array_equal(run(node, [values, at]), wanted)
+    base = rng.integers(0, 100, (extent, 3)).astype(dtype)
+    node = UPDATE(*leaves(base, at, values), how="add", mode="clip")
+    wanted = UPDATE.evaluate(np, base, at, values, **node.attrs)
+    np.testing.assert_array_equal(run(node, [base, at, values]), wanted)
+
+
 def test_what_has_no_kernel() -> None:
     x, at = leaves(np.zeros((4, 2), bool), np.zeros(3, "i4"))
     rows = mg.input("rows", (3, 2), "bool")
@@ -251,6 +209,8 @@ def test_the_kernels_compile(dtype: str) -> None:
         (gathering_source(Gathering(16, "int32_t", True, False)), gathering.WORDS),
         (gathering_source(Gathering(1, "uint64_t", False, True)), gathering.WORDS),
         (sorting_source(Sorting("int32_t", False)), scattering.SORT_WORDS),
+        (counting_source(Counting(64, "int32_t", False, 4)), WORDS),
+        (counting_source(Counting(32, "uint8_t", True, 0)), WORDS),
         (scattering_source(Scattering(dtype, 2, True, True)), scattering.SUM_WORDS),
         (scattering_source(Scattering(dtype, 1, False, False)), scattering.SUM_WORDS),
         (scattering_source(Scattering(dtype, 1, True, False, "max")), scattering.SUM_WORDS),

@@ -15,7 +15,10 @@ from typing import NamedTuple
 from ..literals import checked
 from .gathering_code import settled
 
-__all__ = ["THREADS", "TILE", "Scattering", "Sorting", "scattering_source", "sorting_source"]
+__all__ = [
+    "HALVES_OF", "THREADS", "TILE", "Scattering", "Sorting", "scattering_source", "sorting_source",
+    "types_of",
+]
 
 TILE = 1024  # positions that are sorted by counting
 THREADS = 128
@@ -24,7 +27,7 @@ _TYPES = {
     "float64": ("double",) * 2, "float32": ("float",) * 2,
     "float16": ("uint16_t", "float"), "bfloat16": ("uint16_t", "float"),
 }  # fmt: skip
-_HALVES = {"float16": "half", "bfloat16": "brain"}
+HALVES_OF = {"float16": "half", "bfloat16": "brain"}
 # What rows do at a position: to the rows before them, and the result of none. NaN stays NaN.
 _COMBINED = {
     "add": "{a} + {v}",
@@ -161,7 +164,7 @@ def scattering_source(scattering: Scattering) -> str:
     """Return the kernels `_pieces` and `_ends`, to be completed by the prelude."""
     checked(scattering)
     storage, real = types_of(scattering.dtype)
-    half = _HALVES.get(scattering.dtype)
+    half = HALVES_OF.get(scattering.dtype)
     load = f"mg_{half}_to_float" if half else ""
     store = f"mg_float_to_{half}" if half else ""
     factor = "*(const T *)arguments.v[4]" if scattering.scaled else "1"

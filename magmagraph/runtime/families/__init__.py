@@ -20,6 +20,8 @@ _FILES = (
     "attention",
     "indexed",
     "scatter",
+    "scan",
+    "order",
     "linalg",
     "transform",
     "join",

@@ -25,6 +25,7 @@ from ....ops.products.lowered import SCATTER_ROWS
 from ..launching.calls import KernelCall, LibraryCall, Together
 from ..launching.streams import Touched
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
+from .counting import counting
 from .gathering import Layout, function_of, layout_of, widest
 
 __all__ = ["piece_of", "scattering"]
@@ -91,6 +92,13 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
         raise Refused(f"an axis, or the positions, are as long as {MOST}, or longer")
     dtype = step.outputs[0].type.dtype
     how = step.node.attrs["how"] if step.node.op is UPDATE else "add"
+    touched = memory.touched(step)
+    if how == "add" and factor is None and dtype.kind in "iu" and dtype.itemsize >= 4:
+        begun = _begun(memory, step, base)
+        addresses = [memory.at(value) for value in (values, positions, step.outputs[0])]
+        wraps = step.node.attrs["mode"] == "wrap"
+        counted = counting(memory.device, addresses, dtype, positions.type.dtype, layout, wraps)
+        return Together([call for call in (begun, counted) if call is not None]), touched
     name = _PARTS.get(dtype.name, dtype.name)
     parts_each = 2 if dtype.kind == "c" else 1
     inside = layout.inside * parts_each
@@ -104,7 +112,6 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
         raise Refused("a complex factor mixes the two parts")
     begun = _begun(memory, step, base)
     calls: list[Any] = [] if begun is None else [begun]
-    touched = memory.touched(step)
     columns = layout.before * (inside // width)
     if layout.taken and columns:
         sorted_at, places, sorts = _sorts(memory, positions, layout, step.node.attrs["mode"])

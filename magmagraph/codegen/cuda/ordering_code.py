@@ -1,0 +1,325 @@
+"""CUDA C of sorts along an axis, and of the positions that sort.
+
+Elements become unsigned integers in the same order, NaN the largest of all; where positions are
+wanted, an element's own one stands behind it, so that no two records are equal and equal elements
+stay in their order. A thread sorts a few records by a network of exchanges. Runs are then merged in
+pairs, at first in shared memory: each thread finds by bisection where in the two runs what it
+writes begins, and merges as many records as it has. Lines longer than a block holds are sorted in
+tiles, which later launches merge through memory.
+
+All layouts are ``[outer, count, inner]``, sorted along the middle axis.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..literals import checked
+from .scattering_code import HALVES_OF, types_of
+
+__all__ = ["ITEMS", "WORDS", "Ordering", "order_source", "record_bytes"]
+
+ITEMS = 8  # records of a thread
+WORDS = 7
+
+
+class Ordering(NamedTuple):
+    """The kernels of one sort.
+
+    ``<name>_whole`` sorts lines that a block holds. Of longer ones, ``_tile`` sorts tiles,
+    ``_merge`` merges pairs of runs, and ``_last`` the last pair.
+
+    Attributes
+    ----------
+    dtype
+        Of the elements.
+    positions
+        Whether the positions that sort are the result, not the elements.
+    threads
+        Of a block.
+    lanes
+        Threads that share a line in a block, a power of two.
+    tiled
+        Whether lines are longer than a block holds; `lanes` are then all of its threads.
+    """
+
+    dtype: str
+    positions: bool
+    threads: int
+    lanes: int
+    tiled: bool
+
+    @property
+    def name(self) -> str:
+        """How the kernels' names begin."""
+        what = "positions" if self.positions else "elements"
+        form = "tiled" if self.tiled else "held"
+        return f"order_{what}_{self.dtype}_{self.threads}_{self.lanes}_{form}"
+
+
+def _bits(dtype: str) -> int:
+    """Return the bits of the integers that stand for elements."""
+    return 64 if dtype.endswith("64") else 32
+
+
+def record_bytes(dtype: str, positions: bool) -> int:
+    """Return the bytes of an element in memory while it is sorted.
+
+    Examples
+    --------
+    >>> record_bytes("float16", False), record_bytes("int32", True), record_bytes("float64", True)
+    (4, 8, 16)
+    """
+    return _bits(dtype) // 8 * (2 if positions else 1)
+
+
+def _network(count: int) -> list[tuple[int, int]]:
+    """Return the exchanges that sort so many records: Batcher's odd-even merge sort."""
+    pairs = []
+    run = 1
+    while run < count:
+        step = run
+        while step:
+            for first in range(step % run, count - step, 2 * step):
+                for i in range(first, min(first + step, count - step)):
+                    if i // (2 * run) == (i + step) // (2 * run):
+                        pairs.append((i, i + step))
+            step //= 2
+        run *= 2
+    return pairs
+
+
+def _keys(ordering: Ordering) -> str:
+    """Return the functions that turn elements into integers in their order, and back."""
+    storage, real = types_of(ordering.dtype)
+    bits = _bits(ordering.dtype)
+    sign = f"((K)1 << {bits - 1})"
+    half = HALVES_OF.get(ordering.dtype)
+    load, store = (f"mg_{half}_to_float", f"mg_float_to_{half}") if half else ("", "")
+    if "float" in ordering.dtype:
+        to_bits, to_float = (
+            ("__double_as_longlong", "__longlong_as_double") if bits == 64
+            else ("__float_as_uint", "__uint_as_float")
+        )  # fmt: skip
+        # Of equal zeros the first one stays first; where there are no positions, -0 is before 0.
+        zeros = "if (value == 0) value = 0;" if ordering.positions else ""
+        key = f"""{real} value = {load}(x);
+    if (value != value) return ~(K)0;
+    {zeros}
+    const K bits = (K){to_bits}(value);
+    return bits & {sign} ? ~bits : bits | {sign};"""
+        back = f"return {store}({to_float}(key & {sign} ? key ^ {sign} : ~key));"
+    elif ordering.dtype.startswith("u"):
+        key, back = "return (K)x;", "return (T)key;"
+    else:
+        key, back = f"return (K)x ^ {sign};", f"return (T)(key ^ {sign});"
+    return f"""
+typedef {storage} T;
+typedef uint{bits}_t K;
+static __device__ __forceinline__ K key_of(T x)
+{{
+    {key}
+}}
+static __device__ __forceinline__ T element_of(K key)
+{{
+    {back}
+}}
+"""
+
+
+def _records(ordering: Ordering) -> str:
+    """Return what is sorted: keys, or keys with positions."""
+    inline = "static __device__ __forceinline__"
+    if not ordering.positions:
+        return f"""
+typedef K E;
+typedef T O;
+{inline} E record(T x, int64_t place) {{ return key_of(x); }}
+{inline} E last() {{ return ~(K)0; }}
+{inline} bool less(E a, E b) {{ return a < b; }}
+{inline} O shown(E e) {{ return element_of(e); }}
+"""
+    if _bits(ordering.dtype) == 32:
+        return f"""
+typedef uint64_t E;
+typedef int64_t O;
+{inline} E record(T x, int64_t place) {{ return (E)key_of(x) << 32 | (E)place; }}
+{inline} E last() {{ return ~(E)0; }}
+{inline} bool less(E a, E b) {{ return a < b; }}
+{inline} O shown(E e) {{ return (O)(uint32_t)e; }}
+"""
+    return f"""
+struct E {{ uint64_t key, place; }};
+typedef int64_t O;
+{inline} E record(T x, int64_t place) {{ E e = {{key_of(x), (uint64_t)place}}; return e; }}
+{inline} E last() {{ E e = {{UINT64_MAX, UINT64_MAX}}; return e; }}
+{inline} bool less(E a, E b) {{ return a.key < b.key || (a.key == b.key && a.place < b.place); }}
+{inline} O shown(E e) {{ return (O)e.place; }}
+"""
+
+
+# How many of the `place` first records of two runs are of the first one, and the records from
+# there on. Records that are equal are taken from the first run.
+_MERGED = """
+static __device__ __forceinline__ void merged
+(const E *held, int first, int first_count, int second, int second_count, int place, E *own)
+{
+    int low = place - second_count, high = place < first_count ? place : first_count;
+    low = low > 0 ? low : 0;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        const bool after = less(held[AT(second + place - 1 - middle)], held[AT(first + middle)]);
+        if (after) high = middle; else low = middle + 1;
+    }
+    int i = low, j = place - low;
+    E a = i < first_count ? held[AT(first + i)] : last();
+    E b = j < second_count ? held[AT(second + j)] : last();
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) {
+        const bool left = j >= second_count || (i < first_count && !less(b, a));
+        own[k] = left ? a : b;
+        if (left) { i++; if (i < first_count) a = held[AT(first + i)]; }
+        else { j++; if (j < second_count) b = held[AT(second + j)]; }
+    }
+}
+"""
+
+_TILE = """
+extern "C" __global__ void __launch_bounds__(THREADS) NAME
+(const __grid_constant__ mg_arguments arguments)
+{
+    __shared__ E held[AT(THREADS * ITEMS)];
+    const T *x = (const T *)arguments.v[0];
+    TO *to = (TO *)arguments.v[1];
+    const int64_t lines = arguments.v[2], count = arguments.v[3], inner = arguments.v[4];
+    const int64_t tiles = arguments.v[5];
+    const int64_t first = blockIdx.x / tiles * LINES, begin = blockIdx.x % tiles * LENGTH;
+    const int base = threadIdx.x * ITEMS, line_base = threadIdx.x / LANES * LENGTH;
+    mg_begin();
+    // Neighbouring threads read neighbouring elements: of a line, or of lines side by side.
+#define PLACES \\
+        const int at = n * THREADS + threadIdx.x; \\
+        const int own = inner == 1 ? at / LENGTH : at % LINES; \\
+        const int within = inner == 1 ? at % LENGTH : at / LINES; \\
+        const int64_t line = first + own, place = begin + within; \\
+        const int64_t slab = inner == 1 ? line : line / inner; \\
+        const int64_t element = (slab * count + place) * inner + (line - slab * inner);
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        PLACES
+        const bool there = line < lines && place < count;
+        held[AT(own * LENGTH + within)] = there ? record(x[element], place) : last();
+    }
+    __syncthreads();
+    E mine[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) mine[k] = held[AT(base + k)];
+    NETWORK
+    for (int run = ITEMS; run < LENGTH; run *= 2) {
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
+        __syncthreads();
+        const int within = base - line_base, start = within & ~(2 * run - 1);
+        const int pair = line_base + start;
+        merged(held, pair, run, pair + run, run, within - start, mine);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        PLACES
+        if (line < lines && place < count) to[TARGET] = SHOWN(held[AT(own * LENGTH + within)]);
+    }
+#undef PLACES
+}
+"""
+
+# Where the threads of a warp look up 32 places at a time, few readings follow each other.
+_MERGE = """
+extern "C" __global__ void __launch_bounds__(THREADS) NAME
+(const __grid_constant__ mg_arguments arguments)
+{
+    __shared__ E held[AT(THREADS * ITEMS)];
+    __shared__ int64_t ends[2];
+    TO *to = (TO *)arguments.v[1];
+    const int64_t count = arguments.v[3], inner = arguments.v[4], tiles = arguments.v[5];
+    const int64_t run = arguments.v[6];
+    const int64_t line = blockIdx.x / tiles, begin = blockIdx.x % tiles * (THREADS * ITEMS);
+    const int64_t start = begin / (2 * run) * (2 * run), left = count - start;
+    const E *first = (const E *)arguments.v[0] + line * count + start, *second = first + run;
+    const int64_t first_count = left < run ? left : run;
+    const int64_t second_count = left - first_count < run ? left - first_count : run;
+    const int64_t from = begin - start, both = first_count + second_count;
+    const int64_t until = from + THREADS * ITEMS < both ? from + THREADS * ITEMS : both;
+    mg_begin();
+    if (threadIdx.x < 64) {
+        const int64_t place = threadIdx.x < 32 ? from : until;
+        int64_t low = place - second_count, high = place < first_count ? place : first_count;
+        low = low > 0 ? low : 0;
+        while (low < high) {
+            const int64_t step = (high - low + 31) / 32;
+            const int64_t at = low + (threadIdx.x % 32 + 1) * step - 1;
+            const bool before = at < high && !less(second[place - 1 - at], first[at]);
+            const int passed = __popc(__ballot_sync(0xffffffffu, before));
+            const int64_t end = low + (passed + 1) * step - 1;
+            low += passed * step;
+            high = end < high ? end : high;
+        }
+        if (threadIdx.x % 32 == 0) ends[threadIdx.x / 32] = low;
+    }
+    __syncthreads();
+    const int64_t i = ends[0], j = from - i;
+    const int of_first = (int)(ends[1] - i), total = (int)(until - from);
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        const int at = n * THREADS + threadIdx.x;
+        if (at < total) held[AT(at)] = at < of_first ? first[i + at] : second[j + at - of_first];
+    }
+    __syncthreads();
+    const int base = threadIdx.x * ITEMS, place = base < total ? base : total;
+    E mine[ITEMS];
+    merged(held, 0, of_first, of_first, total - of_first, place, mine);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
+    __syncthreads();
+    const int64_t slab = line / inner, column = line - slab * inner;
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        const int within = n * THREADS + threadIdx.x;
+        const int64_t place = begin + within, element = (slab * count + place) * inner + column;
+        if (within < total) to[TARGET] = SHOWN(held[AT(within)]);
+    }
+}
+"""
+
+
+def order_source(ordering: Ordering) -> str:
+    """Return the kernels, to be completed by the prelude."""
+    checked(ordering)
+    size = record_bytes(ordering.dtype, ordering.positions)
+    exchanges = "".join(
+        f"{{ const E a = mine[{i}], b = mine[{j}]; const bool swap = less(b, a); "
+        f"mine[{i}] = swap ? b : a; mine[{j}] = swap ? a : b; }}\n    "
+        for i, j in _network(ITEMS)
+    )
+    text = f"""{_keys(ordering)}{_records(ordering)}
+#define THREADS {ordering.threads}
+#define LANES {ordering.lanes}
+#define ITEMS {ITEMS}
+#define LENGTH (LANES * ITEMS)
+#define LINES (THREADS / LANES)
+#define AT(i) ((i) + ((i) >> {7 - size.bit_length() + 1}))
+{_MERGED}"""
+    kernels = [("whole", _TILE, True)]
+    if ordering.tiled:
+        kernels = [("tile", _TILE, False), ("merge", _MERGE, False), ("last", _MERGE, True)]
+    for name, kernel, ends in kernels:
+        made = kernel.replace("NETWORK", exchanges).replace("NAME", f"{ordering.name}_{name}")
+        # Between launches the records of a line stand side by side.
+        made = made.replace("TARGET", "element" if ends else "line * count + place")
+        text += made.replace("TO", "O" if ends else "E").replace("SHOWN", "shown" if ends else "")
+    return text

@@ -61,8 +61,8 @@ def test_dtypes(dtype: str) -> None:
     y = mg.input("y", (5, 70_001), "int32")
     values = rng.integers(-(2**31), 2**31, (5, 70_001)).astype("i4")
     with np.errstate(over="ignore"):
-        wanted_sum = np.add.accumulate(values, axis=1)
-        wanted_product = np.multiply.accumulate(values, axis=1)
+        wanted_sum = np.add.accumulate(values, 1, np.int32)
+        wanted_product = np.multiply.accumulate(values, 1, np.int32)
     made: Any = mg.function(
         [y], [mg.cumsum(y, 1, "int32"), mg.cumprod(y, 1, "int32")], device="cuda"
     )(values)

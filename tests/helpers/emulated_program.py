@@ -72,6 +72,12 @@ def programs() -> None:
     assert counted(lambda: f(shifted, b))["copies"] >= 1  # kernels expect other places
     agree(f(shifted, b), np.tanh(np.float32(1)) * b.get(), "a feed that is not aligned")
 
+    h = mg.input("h", ("n", 8), "bfloat16")
+    half = mg.function([h], h + h, device="cuda")
+    for _ in range(3):
+        ones = np.ones((4, 8), h.dtype)
+        assert (half(ones).get() == 2).all()
+
     s = mg.softmax(x @ mg.transpose(y) * 0.1)
     compared("products as array expressions", [x, y], [s, mg.sum(s * s, 0)], (9, 70), (9, 70))
     total = mg.sum(x * y)

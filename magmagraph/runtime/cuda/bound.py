@@ -410,10 +410,12 @@ class CudaBound:
 
     def _place_of(self, value: Any) -> int:
         """Return the address at which kernels can read a fed array; 0 where they cannot."""
-        data = value.data
-        if isinstance(data, memoryview) or data.ptr % ALIGNMENT:
+        if isinstance(value, np.ndarray):
             return 0
-        return int(data.ptr) if data.device_id == self.device.number else 0
+        data = value.data
+        if data.ptr % ALIGNMENT or data.device_id != self.device.number:
+            return 0
+        return int(data.ptr)
 
     def _run_alone(self, segment: Segment, places: Places) -> None:
         """Launch generated kernels that touch no variable on the caller's stream."""

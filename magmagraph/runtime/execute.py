@@ -101,6 +101,13 @@ def device_name(device: str) -> str:
     return str(device_of(device).name)
 
 
+def array_type() -> type:
+    """Return the type of arrays on CUDA devices."""
+    from .cuda.namespace import array_type as of_cupy
+
+    return of_cupy()
+
+
 def arena_layout(device: str) -> tuple[int, int]:
     """Return what places in an arena are multiples of, and how large one may be without reuse."""
     return (64, 0) if device == "cpu" else (256, 64 << 20)

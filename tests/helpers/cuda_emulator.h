@@ -60,7 +60,8 @@ static unsigned emu_now, emu_alive, emu_waiting, emu_turn, emu_votes[2];
 static uint64_t emu_progress;
 static void (*emu_body)(void **);
 static void **emu_values;
-static std::vector<char> emu_dynamic_memory;
+static const size_t EMU_SHARED = 256 * 1024;
+static char emu_dynamic_memory[EMU_SHARED + 1024];
 static char *emu_dynamic;
 static const char *emu_error; /* what a kernel did wrong: it ends there */
 static const size_t EMU_STACK = 256 * 1024;
@@ -166,8 +167,9 @@ static const char *emu_launch(void (*body)(void **), void **values, const unsign
     emu_body = body; emu_values = values;
     gridDim = {grid[0], grid[1], grid[2]}; blockDim = {block[0], block[1], block[2]};
     for (unsigned b = 0; b < grid[0] * grid[1] * grid[2]; b++) {
-        emu_dynamic_memory.assign(bytes + 1024, (char)0xA5);
-        emu_dynamic = (char *)(((uintptr_t)emu_dynamic_memory.data() + 1023) & ~(uintptr_t)1023);
+        if (bytes > EMU_SHARED) return "more shared memory than a block can have";
+        emu_dynamic = (char *)(((uintptr_t)emu_dynamic_memory + 1023) & ~(uintptr_t)1023);
+        memset(emu_dynamic, 0xA5, bytes);
         blockIdx = {b % grid[0], b / grid[0] % grid[1], b / (grid[0] * grid[1])};
         emu_block(descending);
         if (emu_error) break;
@@ -335,6 +337,40 @@ static inline void emu_cvt_rn_bf16_f32(uint16_t &r, float v)
 {
     const uint32_t bits = __float_as_uint(v);
     r = (uint16_t)(v != v ? 0x7fff : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+/* Addresses of shared memory have 32 bits: distances from one place of it. */
+static inline size_t __cvta_generic_to_shared(const void *p) { return (uint32_t)((char *)p - emu_dynamic_memory); }
+static inline char *emu_shared(unsigned at) { return emu_dynamic_memory + (int32_t)at; }
+static inline void emu_copied(unsigned to, const void *from, unsigned size, unsigned count)
+{
+    if (((uintptr_t)emu_shared(to) | (count ? (uintptr_t)from : 0)) & (size - 1)) emu_fail("a copy at an address that is no multiple of its size");
+    memset(emu_shared(to), 0, size); memcpy(emu_shared(to), from, count);
+}
+static inline void emu_cp_async_cg_shared_global(unsigned to, const void *from, unsigned count) { emu_copied(to, from, 16, count); }
+static inline void emu_cp_async_ca_shared_global(unsigned to, const void *from, unsigned count) { emu_copied(to, from, 4, count); }
+static inline void emu_cp_async_wait_all() {}
+/* Tensor cores read 11 digits; PTX ISA 9.7.14, fragments of m16n8k8. */
+static inline float emu_tf32(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }
+static inline void emu_mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(
+    float &c0, float &c1, float &c2, float &c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
+{
+    uint64_t a[2][32], b[32];
+    memcpy(a[0], emu_meet(~0u, (uint64_t)a2 << 32 | a0), sizeof b);
+    memcpy(a[1], emu_meet(~0u, (uint64_t)a3 << 32 | a1), sizeof b);
+    memcpy(b, emu_meet(~0u, (uint64_t)b1 << 32 | b0), sizeof b);
+    const int g = emu_lane() >> 2, t = emu_lane() & 3;
+    float *c[4] = {&c0, &c1, &c2, &c3};
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 8; k++) {
+            const uint64_t x = a[i >> 1][4 * g + (k & 3)], y = b[4 * (2 * t + (i & 1)) + (k & 3)];
+            *c[i] += emu_tf32((unsigned)(x >> (k & 4) * 8)) * emu_tf32((unsigned)(y >> (k & 4) * 8));
+        }
+}
+static inline void emu_mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(
+    float &c0, float &c1, float &c2, float &c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, float zero)
+{
+    c0 = c1 = c2 = c3 = zero;
+    emu_mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 template <typename... A> static inline void emu_cp_async_bulk_prefetch_L2_global(A...) {}
 static inline void emu_griddepcontrol_wait() {}

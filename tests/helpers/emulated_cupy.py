@@ -3,7 +3,8 @@
 `install` puts modules of the names that the runtime imports into `sys.modules`. Memory is NumPy's,
 "cubins" are the sources, which `cuda_emulator` runs, and what is captured is run when its graph is
 launched. Everything happens at once, in the order of the calls; streams and events only count.
-What is not emulated (cuBLASLt, cuDNN, cuFFT) refuses, and runs as an array expression of NumPy.
+Generated products are emulated, too; what libraries compute (cuBLASLt, cuDNN, cuFFT) is an array
+expression of NumPy.
 
 It must be installed before the runtime asks for devices, so programs that use it are processes of
 their own: ``python tests/helpers/emulated_program.py``.
@@ -340,14 +341,6 @@ def install() -> Counter[str]:
         return found if isinstance(found, type) or not callable(found) else _wrapped(found)
 
     cupy.__getattr__ = attribute  # type: ignore[method-assign]
-    from magmagraph.runtime.cuda import arrange
-    from magmagraph.runtime.cuda.launching import launches
-    from magmagraph.runtime.cuda.products import merge
-
-    for user in (arrange, launches, merge):  # the emulator has no asynchronous copies
-        for name in ("cut_for", "cut_of", "cut_of_rows"):
-            if hasattr(user, name):
-                setattr(user, name, lambda *args, **named: None)
     made = calls.KernelCall.__init__
 
     def remembered(self: Any, *args: Any, **named: Any) -> None:

@@ -157,6 +157,33 @@ def variables() -> None:
         np.testing.assert_allclose(w.value, v.value, 1e-5)
 
 
+def training() -> None:
+    """Steps of small networks: products on tensor cores, with what reads them, and updates."""
+    for optimizer in (mg.optimizer.SGD(0.1, momentum=0.5), mg.optimizer.Adam(0.01)):
+        losses = []
+        for device in ("cuda", "cpu"):
+            x, labels = mg.input("x", ("n", 70)), mg.input("labels", ("n",), "int32")
+            sizes, value, variables = (70, 40, 24, 10), x, []
+            for i, shape in enumerate(zip(sizes, sizes[1:], strict=False)):
+                init = mg.init.glorot_uniform(seed=i)
+                variables.append(mg.variable(f"w{i}", shape=shape, init=init))
+                variables.append(mg.variable(f"b{i}", shape=shape[1:], init=mg.init.zeros()))
+                value = value @ variables[-2] + variables[-1]
+                value = mg.sigmoid(value) if i < 2 else value
+            loss = mg.cross_entropy(value, labels)
+            f = optimizer.step(loss, variables, [x, labels], [loss, value], device=device)
+            local = np.random.default_rng(3)
+            made = []
+            for number in range(6):
+                batch = local.standard_normal((36 + number % 2, 70)).astype("f4")
+                own = local.integers(0, 10, len(batch)).astype("i4")
+                feeds = [cupy.asarray(batch), cupy.asarray(own)] if device == "cuda" else [batch, own]
+                found = f(*feeds)
+                made.append(float(np.asarray(found[0].get() if device == "cuda" else found[0])))
+            losses.append([*made, *[float(v.value.sum()) for v in variables]])
+        np.testing.assert_allclose(*losses, 2e-4, 2e-4)
+
+
 def main() -> int:
     """Run all."""
     warnings.simplefilter("ignore", mg.errors.FallbackWarning)
@@ -164,6 +191,7 @@ def main() -> int:
     control()
     graphs()
     variables()
+    training()
     print("all right", dict(count))
     return 0
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import MagmagraphError
 from ...ir.fallback import Refused
 
-__all__ = ["array_namespace", "refused_by_cupy", "refusing"]
+__all__ = ["array_namespace", "array_type", "refused_by_cupy", "refusing"]
 
 
 class _Namespace:
@@ -35,6 +35,13 @@ class _Namespace:
                 setattr(self, name, found)
                 return found
         raise AttributeError(f"CuPy has no {name}")
+
+
+def array_type() -> type:
+    """Return the type of CuPy's arrays."""
+    import cupy
+
+    return cupy.ndarray  # type: ignore[no-any-return]
 
 
 @functools.cache

@@ -6,6 +6,7 @@ ends with 0 where all is right.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 from typing import Any
@@ -159,12 +160,14 @@ def variables() -> None:
 
 def training() -> None:
     """Steps of small networks: products on tensor cores, with what reads them, and updates."""
-    for optimizer in (mg.optimizer.SGD(0.1, momentum=0.5), mg.optimizer.Adam(0.01)):
+    optimizers = (lambda: mg.optimizer.SGD(0.1, momentum=0.5), lambda: mg.optimizer.Adam(0.01))
+    for make in optimizers:
         losses = []
         for device in ("cuda", "cpu"):
+            optimizer = make()
             x, labels = mg.input("x", ("n", 70)), mg.input("labels", ("n",), "int32")
             sizes, value, variables = (70, 40, 24, 10), x, []
-            for i, shape in enumerate(zip(sizes, sizes[1:], strict=False)):
+            for i, shape in enumerate(itertools.pairwise(sizes)):
                 init = mg.init.glorot_uniform(seed=i)
                 variables.append(mg.variable(f"w{i}", shape=shape, init=init))
                 variables.append(mg.variable(f"b{i}", shape=shape[1:], init=mg.init.zeros()))
@@ -177,10 +180,11 @@ def training() -> None:
             for number in range(6):
                 batch = local.standard_normal((36 + number % 2, 70)).astype("f4")
                 own = local.integers(0, 10, len(batch)).astype("i4")
-                feeds = [cupy.asarray(batch), cupy.asarray(own)] if device == "cuda" else [batch, own]
-                found = f(*feeds)
-                made.append(float(np.asarray(found[0].get() if device == "cuda" else found[0])))
-            losses.append([*made, *[float(v.value.sum()) for v in variables]])
+                if device == "cuda":
+                    made.append(float(f(cupy.asarray(batch), cupy.asarray(own))[0].get()))
+                else:
+                    made.append(float(f(batch, own)[0]))
+            losses.append([*made, *(float(v.value.sum()) for v in variables)])
         np.testing.assert_allclose(*losses, 2e-4, 2e-4)
 
 

@@ -21,13 +21,13 @@ from magmagraph.codegen.cuda.scattering_code import (
     scattering_source,
     sorting_source,
 )
+from magmagraph.ir.ranges import Touched
 from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
 from magmagraph.ops.indexing.updates import UPDATE
 from magmagraph.ops.products.lowered import scatter_rows
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import gathering, scattering
 from magmagraph.runtime.cuda.launching import calls
-from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.target import made_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")

@@ -39,7 +39,7 @@ from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
 from ..ir.collection import collection_paused
 from ..ir.graph import Graph, Node
-from ..ir.plan import Role
+from ..ir.plan import GENERATED
 from ..ir.types import FilePath
 from ..text.reading import load_graph
 from ..text.writing import Writer, dump
@@ -235,7 +235,7 @@ def _members(function: Any) -> dict[str, bytes]:
         record.pop("milliseconds", None)
     members[_KEPT[2]] = _json(records)
     for i, step in enumerate(plan.steps):
-        if step.role is Role.REGION:
+        if step.role in GENERATED:
             with contextlib.suppress(PlanError):  # a GPU runs some as expressions
                 members[f"kernels/{i}.c"] = function.source(i).encode()
     return members

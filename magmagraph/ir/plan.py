@@ -147,6 +147,8 @@ class KernelFamily:
         return self
 
 
+# Roles of steps whose kernels are generated from bodies.
+GENERATED = (Role.REGION, Role.OPENING, Role.ENDING, Role.EPILOGUE)
 WHOLE = 16.0  # the cost of a launch that leaves no room for another beside it
 
 
@@ -179,8 +181,9 @@ class Step:
         a step up to its sums, or ends these, the one part is the whole step.
     piece
         Of launches that end sums one after the other, which one this is.
-    origin
-        The node of the graph that the step computes a part of, where `node` is not that.
+    origin, results
+        The node of the graph that the step computes a part of, where `node` is not that, and which
+        of its results.
     cost
         About how long the launch takes beside others: 1 for one that leaves most of the device
         free, up to `WHOLE`.
@@ -207,6 +210,7 @@ class Step:
     parts: tuple[Step, ...] = ()
     piece: int = 0
     origin: Node | None = field(default=None, compare=False)
+    results: tuple[int, ...] = field(default=(), compare=False)
     cost: float = WHOLE
     follows: bool = False
     stream: int | None = None
@@ -226,6 +230,16 @@ class Step:
         if self.parts:
             return tuple(dict.fromkeys(node for part in self.parts for node in part.computed))
         return (self.node if self.origin is None else self.origin,)
+
+    def makes(self, node: Node, result: int) -> Value | None:
+        """Return the value that is a result of a node of the graph, or None where it is none."""
+        for part in self.parts:
+            if (found := part.makes(node, result)) is not None:
+                return found
+        if self.parts or self.computed[0] is not node:
+            return None
+        made = self.results or range(len(self.outputs))
+        return self.outputs[made.index(result)] if result in made else None
 
     @property
     def kernel(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,9 @@ from table import assert_agrees, magnitude
 
 import magmagraph as mg
 from magmagraph.ir.plan import Place, Plan, Role
+from magmagraph.runtime.families import FAMILIES
+from magmagraph.text.reading import load
+from magmagraph.text.writing import dump
 
 H200 = mg.Target.made_up("h200")
 Made = tuple[list[Any], Any, dict[Any, Any]]  # inputs, outputs, updates
@@ -227,3 +231,48 @@ def test_plans_of_the_cpu_have_no_launches() -> None:
     f.specialize((BATCH, 300), (BATCH,))
     assert all(step.stream is None and not step.parts for step in f.plan.steps)
     assert "stream" not in [record.name for record in f.report]
+
+
+def test_what_looks_at_plans_knows_parts_of_launches() -> None:
+    inputs, outputs, updates = network((300, 264, 10), mg.optimizer.Adam(1e-3))
+    f, plan = planned((inputs, outputs, updates))
+    text = dump(plan)
+    assert "gemm_fused -> " in text and "\n    gemm = gemm(" in text
+    assert re.search(r"fused_end -> .*, part 1$", text, re.MULTILINE)
+    assert re.search(r"stream 1, after \d", text)
+    with pytest.raises(mg.PlanError, match="a launch of several steps is not read back"):
+        load(text, families=FAMILIES)
+    numbers = {number for step in plan.steps for number in step.waits}
+    assert numbers and all(number < len(plan.steps) for number in numbers)
+    product = next(node for node in f.source_graph.nodes if node.op.name == "matmul")
+    said = f.explain(product)
+    assert [(use.family, use.place) for use in said.kernels] == [("gemm_fused", "inside")]
+    assert "gemm_fused" in str(said)
+    for variable, value in f.source_graph.updates:
+        owners = [plan.slots[use.slot].owner for use in f.explain(value).kernels]
+        assert variable.attrs["state"] in owners
+    assert "inside" not in mg.show(plan).dot() and "k3" in mg.show(plan).dot()
+    assert "gemm_fused" in mg.show(f).html()
+    for number, step in enumerate(plan.steps):
+        if step.role is Role.EPILOGUE:
+            assert "__global__" in f.source(number)
+
+
+def test_plans_of_launches_without_parts_are_read_back() -> None:
+    x = mg.input("x", (100, 300))
+    w, v = (mg.var(n, init=mg.init.zeros(), shape=(300, 64)) for n in "wv")
+    _, plan = planned(([x], [mg.sum(x @ w, axis=1) * mg.sum(x @ v, axis=1), mg.exp(x)], {}))
+    again = load(dump(plan), families=FAMILIES)
+    assert dump(again) == dump(plan)
+    assert [step.stream for step in again.steps] == [step.stream for step in plan.steps]
+    assert any(step.stream for step in again.steps)
+
+
+def test_iterations_of_a_loop_are_placed_when_they_are_captured() -> None:
+    x = mg.input("x", (12, 8, 32))
+    w = mg.var("w", init=mg.init.zeros(), shape=(32, 32))
+    _, ys = mg.scan(lambda c, row: (mg.tanh(c @ w + row),) * 2, mg.zeros_like(x[0]), x)
+    f, plan = planned(([x], mg.mean(ys), {}))
+    assert all(step.stream is None for step in plan.steps)
+    (refusal,) = f.report["stream"].refusals
+    assert refusal.reason.endswith("are placed when its launches are captured")

@@ -61,6 +61,7 @@ def only(step: Step, numbers: Sequence[int], slots: Slots, threads: int) -> Step
     inputs: list[Value] = []
     outputs: list[Value] = []
     operands: list[Node] = []
+    results: list[int] = []
     moved = flops = scratch = at = to = 0
     for number, body in enumerate(bodies):
         taken, made = len(body.inputs), len(body.outputs)
@@ -68,6 +69,7 @@ def only(step: Step, numbers: Sequence[int], slots: Slots, threads: int) -> Step
             inputs += step.inputs[at : at + taken]
             operands += step.node.inputs[at : at + taken]
             outputs += step.outputs[to : to + made]
+            results += range(to, to + made)
             kernels = kernels_of(body)
             assert kernels is not None
             moved += slots.number(kernels.region.bytes)
@@ -88,6 +90,7 @@ def only(step: Step, numbers: Sequence[int], slots: Slots, threads: int) -> Step
     return replace(
         step, node=node, inputs=tuple(inputs), outputs=tuple(outputs), bytes=moved, flops=flops,
         workspace=slots.fresh(scratch) if scratch else None, origin=step.computed[0],
+        results=tuple(results) if not step.results else tuple(step.results[i] for i in results),
     )
 
 

@@ -7,12 +7,10 @@ import numpy as np
 from ...codegen.cuda.generated import kernels_of
 from ...codegen.steps import bodies_of
 from ...errors import PlanError, message
-from ...ir.plan import Plan, Role
+from ...ir.plan import GENERATED, Plan, Role
 from .kernels.fused import source_of
 
 __all__ = ["source_of_step"]
-
-_REGIONS = (Role.REGION, Role.OPENING, Role.ENDING, Role.EPILOGUE)
 
 
 def source_of_step(plan: Plan, step: int) -> str:
@@ -36,7 +34,7 @@ def source_of_step(plan: Plan, step: int) -> str:
     regions = [part for part in chosen.parts or (chosen,) if part.role is Role.REGION]
     kernels = [kernels_of(body) for part in regions for body in bodies_of(part)]
     generated = {k.key: k for k in kernels if k is not None}
-    if chosen.role not in _REGIONS or not generated or None in kernels:
+    if chosen.role not in GENERATED or not generated or None in kernels:
         raise PlanError(
             message(
                 f"step {step} is of the family {chosen.kernel}, for which no CUDA is generated",

@@ -250,7 +250,7 @@ def test_what_looks_at_plans_knows_parts_of_launches() -> None:
     assert "gemm_fused" in str(said)
     for variable, value in f.source_graph.updates:
         owners = [plan.slots[use.slot].owner for use in f.explain(value).kernels]
-        assert variable.attrs["state"] in owners
+        assert variable.attrs["state"] in owners or variable.name == "step"  # which is copied
     assert "inside" not in mg.show(plan).dot() and "k3" in mg.show(plan).dot()
     assert "gemm_fused" in mg.show(f).html()
     for number, step in enumerate(plan.steps):

@@ -185,6 +185,14 @@ def _members(function: Any) -> dict[str, bytes]:
                 hint="save one that is made with skip= or without, or save dump(f.graph)",
             )
         )
+    if settings.get("target") is not None:
+        raise PlanError(
+            message(
+                f"a function for {settings['target'].label}, a made-up target, cannot be saved",
+                need="a function for a device",
+                hint="dump(f.plan), from magmagraph.text.writing, is its plan as a text",
+            )
+        )
     source: Graph = function._whole_graph()
     if held_apart(source):
         raise PlanError(

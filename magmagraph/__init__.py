@@ -165,6 +165,7 @@ _NAMES = {
     "autodiff.transforms.scanning": "scan while_loop",
     "autodiff.transforms.subgraph": "op_from_graph",
     "autodiff.transforms.vmap": "vmap",
+    "ir.target": "Target",
     "ir.types": "Type",
 }  # fmt: skip
 _DTYPES = (

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.graph import Node
+from ..ir.target import Target
 from .compiled import PRECISIONS, Function, check_settings
 from .devices import device_arrays, synchronize
 
@@ -36,6 +37,7 @@ def function(
     deterministic: bool = False,
     compile_budget: float | None = None,
     options: Mapping[str, Any] | None = None,
+    target: Target | None = None,
 ) -> Function:
     """Compile a graph into a callable.
 
@@ -79,6 +81,10 @@ def function(
         Settings of passes by name: ``reduce_to_gemv`` ("always", "never" or "measured"),
         ``loss_scale_growth`` (steps with finite gradients after which float16's scale doubles),
         ``tuning`` (whether passes may measure).
+    target
+        A device that need not be here, such as ``mg.Target.made_up("h200")``: the function is
+        planned for it, so that its plan, report and sources can be looked at. A call raises
+        `DeviceError`.
 
     Returns
     -------
@@ -114,4 +120,5 @@ def function(
         deterministic=deterministic,
         compile_budget=compile_budget,
         options=options,
+        target=target,
     )

@@ -39,7 +39,7 @@ from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
 from ..ir.collection import collection_paused
 from ..ir.graph import Graph, Node
-from ..ir.plan import Role
+from ..ir.plan import GENERATED
 from ..ir.types import FilePath
 from ..text.reading import load_graph
 from ..text.writing import Writer, dump
@@ -185,6 +185,14 @@ def _members(function: Any) -> dict[str, bytes]:
                 hint="save one that is made with skip= or without, or save dump(f.graph)",
             )
         )
+    if settings.get("target") is not None:
+        raise PlanError(
+            message(
+                f"a function for {settings['target'].label}, a made-up target, cannot be saved",
+                need="a function for a device",
+                hint="dump(f.plan), from magmagraph.text.writing, is its plan as a text",
+            )
+        )
     source: Graph = function._whole_graph()
     if held_apart(source):
         raise PlanError(
@@ -235,7 +243,7 @@ def _members(function: Any) -> dict[str, bytes]:
         record.pop("milliseconds", None)
     members[_KEPT[2]] = _json(records)
     for i, step in enumerate(plan.steps):
-        if step.role is Role.REGION:
+        if step.role in GENERATED:
             with contextlib.suppress(PlanError):  # a GPU runs some as expressions
                 members[f"kernels/{i}.c"] = function.source(i).encode()
     return members

@@ -12,6 +12,7 @@ from ..errors import ConfigError, DeviceError, GraphError, UpdateError, message
 from ..ir import dims
 from ..ir.graph import Node, topological
 from ..ir.op import Kind, describe
+from ..ir.target import Target
 from ..ir.types import Shape
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, variable
@@ -74,6 +75,22 @@ def check_budget(given: Any) -> float:
             message(f"compile_budget={given!r}", need="seconds, a number of at least 0")
         )
     return seconds
+
+
+def check_target(given: Any, device: str) -> Target:
+    """Return a target, or raise `ConfigError` where it is none, or a device is named, too."""
+    if not isinstance(given, Target):
+        raise ConfigError(
+            message(f"target={given!r}", need="a target", hint="mg.Target.made_up('h200')")
+        )
+    if device != "auto":
+        raise ConfigError(
+            message(
+                f"device={device!r} and target= are given",
+                need="one of both: a target is for a device that is not here",
+            )
+        )
+    return given
 
 
 def check_updates(updates: Any) -> list[tuple[Node, Node]]:

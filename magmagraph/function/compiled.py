@@ -39,12 +39,20 @@ from ..ir.locking import shared_lock
 from ..ir.plan import Role
 from ..ir.ranks import current, using
 from ..ir.records import record
+from ..ir.target import Target
 from ..ir.types import FilePath
 from ..ops.control.identities import ALWAYS, MARKER
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, input
 from ..ops.random.basic import RANDOM_STEP
-from .arguments import check_budget, check_inputs, check_leaves, check_updates, random_step
+from .arguments import (
+    check_budget,
+    check_inputs,
+    check_leaves,
+    check_target,
+    check_updates,
+    random_step,
+)
 from .defaults import default_updates as carried_updates
 from .devices import array_type, choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
@@ -93,9 +101,10 @@ class Function:
         deterministic: bool = False,
         compile_budget: float | None = None,
         options: Mapping[str, Any] | None = None,
+        target: Target | None = None,
     ) -> None:
         self.name = name
-        self.device = usable(device)
+        self.device = usable(device) if target is None else check_target(target, device).device
         for option, given in (
             ("default_updates", default_updates),
             ("strict_feeds", strict_feeds),
@@ -138,6 +147,7 @@ class Function:
             "distribute": strategy,
         }
         self._settings["options"] = options
+        self._settings["target"] = target
         check_settings(self._settings)
         self.strict_feeds = strict_feeds
         self._random = step
@@ -313,8 +323,13 @@ class Function:
                 now = time.perf_counter()
                 left = settings["compile_budget"] - (now - began)
                 began = now
-                with self._as_rank():
-                    self._compiled = prepare(plan, device=self.device, budget=left)
+                if self._settings.get("target") is not None:
+                    from ..runtime.absent import AbsentPrepared
+
+                    self._compiled = AbsentPrepared(plan, self._target())
+                else:
+                    with self._as_rank():
+                        self._compiled = prepare(plan, device=self.device, budget=left)
                 self._report.note_kernels(
                     (time.perf_counter() - began) * 1e3,
                     self._compiled.describe(),
@@ -325,11 +340,12 @@ class Function:
     def _options(self, sizes: dict[str, int]) -> Any:
         """Return the options of the passes; ranks that compile a plan together agree on them."""
         from ..passes import pipeline
-        from ..runtime.target import target_of
 
         world = self._communicator
         overlap = world is not None and (self.device != "cpu" or world.overlaps)
-        choose: pipeline.Choose = partial(choose_fastest, device=self.device)
+        choose: pipeline.Choose | None = None
+        if self._settings.get("target") is None:  # else there is nothing to measure on
+            choose = partial(choose_fastest, device=self.device)
         equal = True
         if world is not None and world.size > 1:
             # Plans are equal where nothing that they are made from differs.
@@ -337,12 +353,12 @@ class Function:
             equal = are_equal(self.source_graph, self._group(), world, self.name)
         self._told = self._facts()
         alike = strategies.alike(self._told, world)
-        if alike is not None and alike.size > 1 and equal:
+        if alike is not None and alike.size > 1 and equal and choose is not None:
             choose = partial(chosen_by_first, alike, choose)
         settings = self._settings
         return pipeline.Options.make(
             hints=sizes,
-            target=target_of(self.device),
+            target=self._target(),
             nan=settings["nan"],
             precision=self._lowered(),
             deterministic=settings["deterministic"],
@@ -352,6 +368,28 @@ class Function:
             distribute=self._told,
             **settings["options"],
         )
+
+    def _target(self) -> Target:
+        """Return what the plan is for: the device, or the target that was given."""
+        from ..runtime.target import target_of, with_families
+
+        given = self._settings.get("target")
+        return target_of(self.device) if given is None else with_families(given)
+
+    def _with_sizes(self, sizes: Mapping[str, int], record: bool = False) -> Any:
+        """Return the plan for sizes of the named dimensions; `record` notes what passes did."""
+        from ..passes import pipeline
+        from ..passes.lowering.bind import bind
+
+        settings = self._settings
+        records: list[Any] = []
+        skip = set(settings["skip"])
+        if settings["passes"] is not None:
+            skip |= set(pipeline.AT_BINDING) - {line.name for line in settings["passes"]}
+        plan = bind(self._compiled.plan, sizes, self._target(), skip, records)
+        if record and self._report is not None:
+            self._report.note_binding(records)
+        return plan
 
     def _begin_alike(self) -> None:
         """Set variables to rank 0's values once more, if ranks have them whole; all ranks call it.
@@ -413,20 +451,18 @@ class Function:
         usual = {"passes": None, "skip": (), "deterministic": False}
         given = self._settings
         other = [(name, given[name]) for name in usual if given[name] != usual[name]]
+        if given.get("target") is not None:
+            return (*other, ("target", given["target"]))
         return (*other, *([("device", self.device)] if self.device != "cpu" else []))
 
     def _bound_for(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         bound = self._bound.get(shapes)
         if bound is None:
             sizes = self._compiled_for(shapes)
-            from ..passes.lowering import specialize
-            from ..runtime.execute import arena_layout
-
             with collection_paused():
-                plan = specialize.specialize(
-                    self._compiled.plan, sizes, *arena_layout(self.device)
-                )
-                bound = self._compiled.bind(plan)
+                bound = self._compiled.bind(self._with_sizes(sizes, record=True))
+                if self._report is not None and self.device != "cpu":
+                    self._report.note_binding([bound.placing])
                 self._compiled.fallbacks.warn()
                 bound.ranks = None if self._together.alike else self._together.ranks
                 bound.meet = None if self._together.ranks is None else self._together.meet
@@ -507,12 +543,8 @@ class Function:
     def plan_for(self, sizes: Mapping[str, int]) -> Any:
         """Return the plan for sizes of the named dimensions, without memory of its own yet."""
         self.compile(sizes)
-        from ..passes.lowering import specialize
-        from ..runtime.execute import arena_layout
-
         with self._lock, collection_paused():
-            layout = arena_layout(self.device)
-            return specialize.specialize(self._compiled.plan, sizes, *layout)
+            return self._with_sizes(sizes)
 
     def _cause(self, sizes: Mapping[str, int]) -> str:
         if not self._bound:
@@ -892,7 +924,7 @@ class Function:
         True
         """
         self.compile()
-        return str(self._compiled.source(step))
+        return str(self._compiled.source(step, None if self.device == "cpu" else self.plan))
 
     @property
     def bodies(self) -> tuple[Function, ...]:

@@ -90,14 +90,16 @@ def choose_fastest(
 ) -> str:
     """Return the fastest of some graphs: a pass asks, the runtime measures, once per machine."""
     from ..passes import pipeline
-    from ..passes.lowering import specialize
+    from ..passes.lowering.bind import bind
     from ..passes.lowering.buffers import UNKNOWN_EXTENT
     from ..runtime.target import target_of
     from ..runtime.trial import fastest
 
+    target = replace(target_of(device), spread=0, alignment=64)
+
     def planned(graph: Graph) -> Any:
         options = pipeline.Options.make(
-            target=replace(target_of(device), spread=0), hints=dict(hints), tuning=False
+            target=target, hints=dict(hints), tuning=False
         )
         first = next(i for i, record in enumerate(pipeline.DEFAULT) if record.name == "fuse")
         plan, _ = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[first:], options=options)
@@ -107,7 +109,7 @@ def choose_fastest(
                 extents += [e for e in (value if type(value) is tuple else (value,))
                             if isinstance(e, dims.Dim)]  # fmt: skip
         unknown = {name for extent in extents for name in dims.names(extent)}
-        return specialize.specialize(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints})
+        return bind(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints}, target)
 
     made = {name: partial(planned, graph) for name, graph in candidates.items()}
     return fastest(key, made, device)

@@ -294,14 +294,19 @@ def _absorbed(
 def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
     """Add the steps that compute the nodes, or the slots of their values."""
     plan: Plan = function.plan
-    steps = {
-        step.node: (i, step) for i, step in enumerate(plan.steps) if step.role is not Role.COPY
-    }
+    # What ends sums computes what the launch before it has begun, which is named.
+    left_out = (Role.COPY, Role.ENDING)
+    steps: dict[Node, list[int]] = {}
+    for i, step in enumerate(plan.steps):
+        for computed in step.computed if step.role not in left_out else ():
+            steps.setdefault(computed, []).append(i)
     for node, inside in here.items():
         made, index = maker(node)
         if made in steps:
-            number, step = steps[made]
-            value = step.outputs[index if index < len(step.outputs) else 0]
+            numbers = steps[made]
+            number = next((i for i in numbers if plan.steps[i].makes(made, index)), numbers[0])
+            step = plan.steps[number]
+            value = step.makes(made, index) or step.outputs[0]
             found.kernels.append(
                 KernelUse(
                     step=number,

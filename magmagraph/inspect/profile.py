@@ -30,7 +30,8 @@ from .traffic import Part, floor, raised, traffic
 VERSION = 1  # of the JSON text
 
 _FAR = 3.0  # times a roof's time, from which on the roof explains nothing
-_STREAMS = (Role.REGION, Role.COPY)  # kernels that move just the bytes that their steps tell
+# Kernels that move just the bytes that their steps tell.
+_STREAMS = (Role.REGION, Role.OPENING, Role.COPY)
 _SHOWN = 6  # operations and lines of a step that the table names
 
 
@@ -381,16 +382,17 @@ def profile(
     steps = []
     for i, (step, nanoseconds, kind) in enumerate(zip(plan.steps, best, kinds, strict=True)):
         # What a rule made of pieces stands for no user's node: then those it was made for.
-        nodes = tuple(users.get(step.node) or function.trace.origins(step.node))
+        found = [users.get(made) or function.trace.origins(made) for made in step.computed]
+        nodes = tuple(dict.fromkeys(node for some in found for node in some))
         measured = (int(nanoseconds), int(step.bytes), int(step.flops))
         steps.append(
             StepProfile(
                 i,
                 step.kernel,
-                ("copy",) if step.role is Role.COPY else operations(step.node),
+                ("copy",) if step.role is Role.COPY else _operations(step),
                 *measured,
                 nodes=nodes,
-                lines=_lines(nodes or (step.node,)),
+                lines=_lines(nodes or step.computed),
                 arithmetic=kind,
                 **_roofs(measured[0], moved[i], measured[2], kind, step.role, known),
                 role=step.role,
@@ -420,11 +422,17 @@ def _seen(steps: Iterable[Step], kinds: list[str], taken: list[int]) -> dict[str
     return most
 
 
+def _operations(step: Step) -> tuple[str, ...]:
+    """Return the operations of a step, of all that its launch computes."""
+    parts = step.parts or (step,)
+    return tuple(dict.fromkeys(name for part in parts for name in operations(part.node)))
+
+
 def _arithmetic(step: Step) -> str:
     """Return the dtype that a step computes in, empty where it computes nothing of floats."""
     if step.role is Role.COPY:
         return ""
-    node = step.node
+    node = step.parts[0].node if step.parts else step.node
     rounded = node.attrs.get("compute")
     if isinstance(rounded, str) and rounded:
         return rounded

@@ -10,7 +10,7 @@ from ..errors import GraphError, PlanError, message
 from ..files.writing import write_file
 from ..ir.collection import collection_paused
 from ..ir.graph import Graph, Node, Trace, freeze, topological
-from ..ir.plan import Plan, Role
+from ..ir.plan import GENERATED, Plan
 from ..ir.types import FilePath
 from ..text.writing import dump, write_node
 from .networkx import members
@@ -256,7 +256,7 @@ def _drawn(
     if _is_report(what):
         what = what.graph
     if isinstance(what, Plan):
-        return topological([step.node for step in what.steps]), (), ()
+        return topological([node for step in what.steps for node in step.computed]), (), ()
     return members(what)
 
 
@@ -281,7 +281,7 @@ def _kernel_sources(function: Any, plan: Plan) -> dict[int, str]:
     """Return the generated code of the steps that have some."""
     found = {}
     for i, step in enumerate(plan.steps):
-        if step.role is Role.REGION:
+        if step.role in GENERATED:
             try:
                 found[i] = function.source(i)
             except PlanError:  # interpreted: no compiler is there

@@ -28,6 +28,7 @@ class Place(enum.StrEnum):
     CONSTANT = "constant"  # a value known at compile time
     RESULT = "result"  # handed to the caller, written by its last kernel
     ARENA = "arena"  # the plan's own block, laid out ahead
+    INSIDE = "inside"  # made and read within one launch: it has no memory
 
 
 @record(frozen=True)
@@ -79,6 +80,10 @@ class Role(enum.Enum):
     COLLECTIVE = enum.auto()  # ranks do it together
     WAIT = enum.auto()  # for a collective that was started before
     EXPRESSION = enum.auto()  # the array expression of the operation's record
+    EPILOGUE = enum.auto()  # a generated product, and the regions that are computed on its tiles
+    LIBRARY_EPILOGUE = enum.auto()  # a library's product with an epilogue
+    OPENING = enum.auto()  # a region up to its sums, which another launch ends
+    ENDING = enum.auto()  # the end of a region's sums
 
 
 def _no_pairs(node: Node, device: str) -> frozenset[tuple[int, int]]:
@@ -119,6 +124,9 @@ class KernelFamily:
     library
         ``library(memory, step)``: the CUDA library's graph that runs a step, where it has such
         kernels; it raises `fallback.Refused` where it has no graph of the step.
+    cost
+        ``cost(step, sizes, multiprocessors)``: about how long the step's launch takes on a CUDA
+        device, see `Step.cost`. Without it, a launch fills the device.
     """
 
     name: str
@@ -130,12 +138,18 @@ class KernelFamily:
     cpu: Callable[..., Any] | None = None
     cuda: Callable[..., Any] | None = None
     library: Callable[..., Any] | None = None
+    cost: Callable[[Any, Mapping[str, int], int], float] | None = None
 
     def __repr__(self) -> str:
         return f"<kernel family {self.name}>"
 
     def __deepcopy__(self, memo: Any) -> KernelFamily:
         return self
+
+
+# Roles of steps whose kernels are generated from bodies.
+GENERATED = (Role.REGION, Role.OPENING, Role.ENDING, Role.EPILOGUE)
+WHOLE = 16.0  # the cost of a launch that leaves no room for another beside it
 
 
 @record(frozen=True)
@@ -161,6 +175,26 @@ class Step:
     refused, refused_by
         Why a kernel family that is for the operation does not run it, and the name of that family;
         empty where there is none. Not part of comparisons.
+    parts
+        The steps that the launch computes together, in their order; empty for one alone. What a
+        part makes that no other step reads is in a slot without memory. Of a launch that computes
+        a step up to its sums, or ends these, the one part is the whole step.
+    piece
+        Of launches that end sums one after the other, which one this is.
+    origin, results
+        The node of the graph that the step computes a part of, where `node` is not that, and which
+        of its results.
+    cost
+        About how long the launch takes beside others: 1 for one that leaves most of the device
+        free, up to `WHOLE`.
+    follows
+        Whether it is launched directly after the step before it, and placed with it: both are
+        parts of one step of the symbolic plan.
+    stream
+        Where it is launched, 0 for the stream of the longest chain; None where steps run one after
+        the other, or are placed when they are captured.
+    waits
+        The steps of other streams that must have ended before.
     """
 
     family: KernelFamily
@@ -173,6 +207,39 @@ class Step:
     can_fail: bool = False
     refused: str = field(default="", compare=False)
     refused_by: str = field(default="", compare=False)
+    parts: tuple[Step, ...] = ()
+    piece: int = 0
+    origin: Node | None = field(default=None, compare=False)
+    results: tuple[int, ...] = field(default=(), compare=False)
+    cost: float = WHOLE
+    follows: bool = False
+    stream: int | None = None
+    waits: tuple[int, ...] = ()
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        """The slots of its scratch memory: one of its own, or those of its parts."""
+        held = [self.workspace] if self.workspace is not None or not self.parts else [
+            part.workspace for part in self.parts
+        ]
+        return tuple(dict.fromkeys(slot for slot in held if slot is not None))
+
+    @property
+    def computed(self) -> tuple[Node, ...]:
+        """The nodes of the graph that it computes, or parts of them."""
+        if self.parts:
+            return tuple(dict.fromkeys(node for part in self.parts for node in part.computed))
+        return (self.node if self.origin is None else self.origin,)
+
+    def makes(self, node: Node, result: int) -> Value | None:
+        """Return the value that is a result of a node of the graph, or None where it is none."""
+        for part in self.parts:
+            if (found := part.makes(node, result)) is not None:
+                return found
+        if self.parts or self.computed[0] is not node:
+            return None
+        made = self.results or range(len(self.outputs))
+        return self.outputs[made.index(result)] if result in made else None
 
     @property
     def kernel(self) -> str:
@@ -266,12 +333,15 @@ def plan_table(plan: Plan) -> str:
     s3       32       0  steps 0 to 1
     arena 64 bytes, largest live set 64 bytes
     """
-    rows: list[tuple[str, ...]] = [("step", "kernel", "bytes", "FLOPs", "computes")]
-    rows += [
-        (str(i), step.kernel, str(step.bytes), str(step.flops), _computes(step, plan))
-        for i, step in enumerate(plan.steps)
+    placed = any(step.stream is not None for step in plan.steps)
+    rows: list[tuple[str, ...]] = [
+        ("step", "kernel", "bytes", "FLOPs", *["stream"] * placed, "computes")
     ]
-    head, *lines = table(rows, left=(1, 4)).splitlines()
+    for i, step in enumerate(plan.steps):
+        where = ["-" if step.stream is None else str(step.stream)] * placed
+        costs = str(step.bytes), str(step.flops), *where
+        rows.append((str(i), step.kernel, *costs, _computes(step, plan)))
+    head, *lines = table(rows, left=(1, len(rows[0]) - 1)).splitlines()
     indent = head.index(rows[0][-1])
     lines = [head, *(_folded(line, indent) for line in lines)]
     if plan.commit < len(plan.steps):
@@ -302,7 +372,11 @@ def _computes(step: Step, plan: Plan) -> str:
     """Return a description of a step, as a formula where it is a product."""
     reads = [_name(value, plan) for value in step.inputs]
     writes = [_name(value, plan) for value in step.outputs]
-    if "transpose_a" in step.node.attrs and step.role is not Role.COPY:
+    if step.role in (Role.EPILOGUE, Role.LIBRARY_EPILOGUE):
+        formula = _parts(step, plan)
+    elif step.role is Role.ENDING:
+        formula = "the end of the sums" + (f", part {step.piece}" if step.piece else "")
+    elif "transpose_a" in step.node.attrs and step.role is not Role.COPY:
         formula = _product(step.node, reads)
     else:
         plain = step.role in (Role.COPY, Role.WAIT)
@@ -316,7 +390,28 @@ def _computes(step: Step, plan: Plan) -> str:
     text = f"{', '.join(writes)} = {formula}"
     if shared and step.role not in (Role.COPY, Role.WAIT):
         text += "; in place" if len(writes) == len(shared) else f"; {', '.join(shared)} in place"
+    if step.waits:
+        several = "s" * (len(step.waits) > 1)
+        text += f"; after step{several} {', '.join(map(str, step.waits))}"
     return text
+
+
+def _parts(step: Step, plan: Plan) -> str:
+    """Return what a launch of several steps computes, one after the other."""
+    made: set[int] = set()
+    texts: list[str] = []
+    for part in step.parts:
+        reads = [_name(v, plan) for v in part.inputs if part.role is Role.PRODUCT or
+                 v.slot not in made]  # fmt: skip
+        if part.role is Role.PRODUCT:
+            texts.append(_product(part.node, reads))
+        else:
+            inside = operations(part.node)
+            more = f", ... {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
+            names = ", ".join(dict.fromkeys(reads))
+            texts.append(", ".join(inside[:_SHOWN]) + more + (f" with {names}" if names else ""))
+        made |= {value.slot for value in part.outputs}
+    return ", then ".join(texts)
 
 
 def _product(node: Node, names: list[str]) -> str:
@@ -352,7 +447,10 @@ def _name(value: Value, plan: Plan) -> str:
 
 def _slots(plan: Plan) -> Iterator[tuple[str, str, str, str, str]]:
     """Give a row for each slot of the arena, in the order of their offsets."""
-    scratch = {step.workspace: i for i, step in enumerate(plan.steps) if step.workspace is not None}
+    scratch: dict[int, int] = {}
+    for i, step in enumerate(plan.steps):
+        for held in step.scratch:
+            scratch.setdefault(held, i)
 
     def place(slot: Slot) -> tuple[int, int]:
         return (-1 if slot.offset is None else slot.offset, slot.first)

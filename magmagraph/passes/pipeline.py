@@ -138,6 +138,9 @@ _PLACES = {
     "memory": "lowering.memory",
     "specialize": "lowering.specialize",
     "lower": "lowering.lower",
+    "fuse_products": "lowering.fuse_products",
+    "launches": "lowering.launches",
+    "stream": "lowering.stream",
 }
 
 
@@ -211,9 +214,24 @@ DEFAULT: tuple[Pass, ...] = (
         "at each new set of sizes: offsets and extents bound in the plan, no kernel remade",
         optional=False,
     ),
+    _line(
+        "fuse_products", "exact",
+        "on a CUDA device, when sizes say which products are generated; before memory is laid out",
+    ),
+    _line(
+        "launches", "exact",
+        "after it: the ends of sums on a product's tiles are launches, too",
+        optional=False,
+    ),
+    _line(
+        "stream", "exact",
+        "last: what waits for what is known once memory is laid out",
+        optional=False,
+    ),
 )
 
-AT_BINDING = ("specialize",)  # run by the function when feeds give sizes, not by `run`
+# Run when feeds give sizes, by `lowering.bind` and the runtime, and not by `run`.
+AT_BINDING = ("specialize", "fuse_products", "launches", "stream")
 
 
 def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
@@ -227,7 +245,7 @@ def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
     Examples
     --------
     >>> [record.name for record in default(skip=("fuse",))][-4:]
-    ['schedule', 'memory', 'lower', 'specialize']
+    ['specialize', 'fuse_products', 'launches', 'stream']
     """
     check(None, skip)
     return tuple(record for record in DEFAULT if record.name not in skip)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,8 @@ class Record:
         with the reason. Calls add to them, so they are not part of comparisons.
     skipped
         True where the caller left the pass out.
+    of_steps
+        True where the pass changes the steps of a plan, when sizes are known.
     graphs
         The graphs before and after, for stepping; not part of comparisons.
     """
@@ -69,6 +71,7 @@ class Record:
     repairs: list[str] = field(default_factory=list)
     fallbacks: Fallbacks = field(default_factory=Fallbacks, compare=False, repr=False)
     skipped: bool = False
+    of_steps: bool = False
     graphs: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
     _refused: dict[tuple[str, Node], str] = field(
         default_factory=dict, compare=False, repr=False
@@ -151,7 +154,7 @@ def _counts(record: Record) -> str:
         return "skipped"
     if record.graphs is None and not record.before:
         return ""  # no pass: the kernels, which the runtime makes
-    if record.graphs is not None and not isinstance(record.graphs[1], Graph):
+    if record.of_steps or (record.graphs and not isinstance(record.graphs[1], Graph)):
         return f"{record.before} -> {record.after} steps"
     same = record.before == record.after
     return str(record.before) if same else f"{record.before} -> {record.after}"
@@ -232,6 +235,15 @@ class Report:
         record.fallbacks = fallbacks
         for line in [lines] if isinstance(lines, str) else lines or ():
             record.note(str(line))
+
+    def note_binding(self, records: Iterable[Record]) -> None:
+        """Put the records of passes that ran for the newest sizes in the place of earlier ones."""
+        for record in records:
+            at = [number for number, old in enumerate(self.records) if old.name == record.name]
+            if at:
+                self.records[at[0]] = record
+            else:
+                self.records.append(record)
 
     def __getitem__(self, name: str) -> Record:
         for record in self.records:

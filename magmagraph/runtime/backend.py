@@ -53,5 +53,5 @@ class Prepared(Protocol):
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
 
-    def source(self, step: int) -> str:
-        """Return the C of a fused step, whether or not it was compiled."""
+    def source(self, step: int, plan: Plan | None = None) -> str:
+        """Return the C of a fused step of this plan, or of one bound to sizes."""

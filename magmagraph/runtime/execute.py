@@ -108,11 +108,6 @@ def array_type() -> type:
     return of_cupy()
 
 
-def arena_layout(device: str) -> tuple[int, int]:
-    """Return what places in an arena are multiples of, and how large one may be without reuse."""
-    return (64, 0) if device == "cpu" else (256, 64 << 20)
-
-
 def synchronize(device: str) -> None:
     """Wait until a device has done all that was asked of it."""
     if device != "cpu":

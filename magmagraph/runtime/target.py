@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ir.target import Target
-from .execute import arena_layout, threads
+from .execute import threads
 from .families import FAMILIES
 
-__all__ = ["made_up", "target_of"]
+__all__ = ["made_up", "target_of", "with_families"]
 
 
 def target_of(device: str = "cpu") -> Target:
@@ -17,7 +19,17 @@ def target_of(device: str = "cpu") -> Target:
     >>> target_of("cpu").device
     'cpu'
     """
-    return Target(device, FAMILIES, threads(device), arena_layout(device)[1])
+    if device == "cpu":
+        return Target(device, FAMILIES, threads(device))
+    from .cuda.device import device_of
+    from .cuda.target import target_of_device
+
+    return with_families(target_of_device(device_of(device)))
+
+
+def with_families(target: Target) -> Target:
+    """Return a target with the kernel families of this package."""
+    return replace(target, families=FAMILIES)
 
 
 def made_up(device: str = "cpu", *, threads: int = 1, spread: int = 0) -> Target:
@@ -28,4 +40,7 @@ def made_up(device: str = "cpu", *, threads: int = 1, spread: int = 0) -> Target
     >>> made_up("cuda:0", threads=264).spread
     0
     """
-    return Target(device, FAMILIES, threads, spread)
+    if device == "cpu":
+        return Target(device, FAMILIES, threads, spread)
+    like = Target.made_up("h200")
+    return replace(like, device=device, families=FAMILIES, threads=threads, spread=spread)

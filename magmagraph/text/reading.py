@@ -29,7 +29,7 @@ from ..ir.dims import Constraint
 from ..ir.dims.algebra import LongExtent
 from ..ir.graph import Graph, Interner, Key, Node
 from ..ir.op import Effect, Kind, Op
-from ..ir.plan import KernelFamily, Place, Plan, Role, Slot, Step, Value
+from ..ir.plan import WHOLE, KernelFamily, Place, Plan, Role, Slot, Step, Value
 from ..ir.types import Extent, Type, TypeLike
 from ..ir.values.state import State
 from ..ops import TABLE
@@ -616,7 +616,10 @@ _STEP = re.compile(r"step (\d{1,9}): (\w+) = ([\w.]+)\(")
 _COSTS = re.compile(
     r"(?P<flops>.+) flops(?:, workspace s(?P<workspace>\d{1,9}))?"
     r"(?P<fails>, can fail)?(?P<shared>, in place s\d+(?: s\d+)*)?"
+    r"(?:, cost (?P<cost>\d{1,9}(?:\.\d{1,20})?))?(?P<follows>, follows)?"
+    r"(?:, stream (?P<stream>\d{1,9}))?(?:, after (?P<waits>\d{1,9}(?: \d{1,9})*))?"
 )
+_LAUNCH = re.compile(r"step \d{1,9}: \w+ -> ")
 _VALUE = re.compile(r"s(\d{1,9}) (.+)", re.DOTALL)
 _SIZE = re.compile(r"(\S+)=(\d{1,18})")
 _MEMORY = re.compile(r"memory: arena (\d{1,18}) bytes, largest live set (\d{1,18}) bytes")
@@ -852,6 +855,10 @@ def _value(text: str, reader: Reader, parts: _Parts) -> tuple[Value, Type]:
 def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
     text = row.text
     match = _STEP.match(text)
+    if _LAUNCH.match(text):
+        raise reader.wrong(
+            "a launch of several steps is not read back", "a plan before it was bound to sizes"
+        )
     if match is None or int(match[1]) != len(parts.steps):
         raise reader.wrong(f"{text[:60]!r}", f"step {len(parts.steps)}: kernel = operation(...)")
     *words, end = reader.split(text, match.end(), ")")
@@ -906,7 +913,19 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
         flops=reader.extent(costs["flops"]),
         workspace=scratch,
         can_fail=costs["fails"] is not None,
+        cost=WHOLE if costs["cost"] is None else float(costs["cost"]),
+        follows=costs["follows"] is not None,
+        stream=None if costs["stream"] is None else int(costs["stream"]),
+        waits=_waits(costs["waits"], reader, parts),
     )
+
+
+def _waits(text: str | None, reader: Reader, parts: _Parts) -> tuple[int, ...]:
+    """Return the earlier steps that a step waits for."""
+    waits = tuple(int(word) for word in (text or "").split())
+    if any(number >= len(parts.steps) for number in waits):
+        raise reader.wrong(f"it waits for the steps {text}", "steps before it")
+    return waits
 
 
 def _may_run(family: KernelFamily, node: Node) -> bool:

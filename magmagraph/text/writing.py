@@ -27,7 +27,7 @@ from ..ir.dims import Dim
 from ..ir.dims.algebra import atom_dim
 from ..ir.graph import Graph, Node, topological
 from ..ir.identity import same_nodes
-from ..ir.plan import Place, Plan, Role, Slot, Step
+from ..ir.plan import WHOLE, Place, Plan, Role, Slot, Step
 from ..ir.types import Extent, Type
 from ..ops.leaf import PARAMETER
 
@@ -420,6 +420,8 @@ def bound_type(type_: Type, sizes: Mapping[str, int] | None) -> Type:
 
 
 def _step(step: Step, plan: Plan, writer: Writer) -> str:
+    if step.parts:
+        return _launch(step, plan, writer)
     node = step.node
     if step.role is Role.COPY:
         symbolic: list[Type] = [node.type]
@@ -437,6 +439,21 @@ def _step(step: Step, plan: Plan, writer: Writer) -> str:
         f"s{v.slot} {writer.type(t if bound_type(t, plan.sizes) == v.type else v.type)}"
         for v, t in zip(step.outputs, results, strict=True)
     )
+    return f"{step.kernel} = {call} -> {made} | {_costs(step, writer)}"
+
+
+def _launch(step: Step, plan: Plan, writer: Writer) -> str:
+    """Return a launch that computes several steps, or a part of one, with a line for each."""
+    made = ", ".join(f"s{v.slot} {writer.type(v.type)}" for v in step.outputs)
+    text = f"{step.kernel} -> {made} | {_costs(step, writer)}"
+    if step.role is Role.ENDING:  # its parts are those of the launch before it
+        return f"{text}, part {step.piece}"
+    lines = [_step(part, plan, writer) for part in step.parts]
+    return "\n".join([text, *(f"    {line}" for line in lines)])
+
+
+def _costs(step: Step, writer: Writer) -> str:
+    """Return what a step costs, how it uses memory, and where it is launched."""
     costs = f"{writer.extent(step.bytes)} bytes, {writer.extent(step.flops)} flops"
     if step.workspace is not None:
         costs += f", workspace s{step.workspace}"
@@ -444,6 +461,14 @@ def _step(step: Step, plan: Plan, writer: Writer) -> str:
         costs += ", can fail"
     read = {value.slot for value in step.inputs}
     shared = [f"s{value.slot}" for value in step.outputs if value.slot in read]
-    if shared and not copied:
+    if shared and step.role is not Role.COPY:
         costs += f", in place {' '.join(shared)}"
-    return f"{step.kernel} = {call} -> {made} | {costs}"
+    if step.cost != WHOLE:
+        costs += f", cost {step.cost!r}"
+    if step.follows:
+        costs += ", follows"
+    if step.stream is not None:
+        costs += f", stream {step.stream}"
+    if step.waits:
+        costs += f", after {' '.join(map(str, step.waits))}"
+    return costs

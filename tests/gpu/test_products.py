@@ -6,32 +6,28 @@ import dataclasses
 import functools
 import itertools
 import re
-import types
 from typing import Any
 
 import numpy as np
 import pytest
+from paper_device import bound_on_paper
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
-from magmagraph.ir import dims
-from magmagraph.ir.plan import Place
-from magmagraph.runtime.cuda.arrange import arranged, reader_of
-from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.launching.launches import StepLaunches
-from magmagraph.runtime.cuda.launching.streams import Touched
-from magmagraph.runtime.cuda.products.chained_gemm import blocks_across
-from magmagraph.runtime.cuda.products.cuts import SMALL, Configuration, cut_for, cut_of_rows
-from magmagraph.runtime.cuda.products.merge import merges, product_shape
-from magmagraph.runtime.cuda.products.merged_launches import MergedProducts
-from magmagraph.runtime.cuda.products.products import ProductShape
-from magmagraph.runtime.cuda.products.products import product_of as product_of_shape
-from magmagraph.runtime.cuda.products.row_epilogue import RowEpilogue
-from magmagraph.runtime.cuda.products.small_gemm import (
+from magmagraph.codegen.cuda.products.chained_gemm import blocks_across
+from magmagraph.codegen.cuda.products.cuts import SMALL, Configuration, cut_for, cut_of_rows
+from magmagraph.codegen.cuda.products.merged import merge_of
+from magmagraph.codegen.cuda.products.row_epilogue import RowEpilogue
+from magmagraph.codegen.cuda.products.shapes import ProductShape, product_shape
+from magmagraph.codegen.cuda.products.shapes import product_of as product_of_shape
+from magmagraph.codegen.cuda.products.small_gemm import (
     SmallProduct,
     complete_source,
     plain_epilogue,
 )
+from magmagraph.ir.plan import Role
+from magmagraph.runtime.cuda.compiler import compile_source
+from magmagraph.runtime.cuda.launching.launches import StepLaunches
 
 WAYS = [
     *(
@@ -145,6 +141,14 @@ def test_factors_that_are_not_finite(
     assert_agrees(found[whole], wanted[whole], "reassoc", magnitude(wanted[whole]))
 
 
+H200 = mg.Target.made_up("h200")
+
+
+def place(device: str) -> dict[str, Any]:
+    """Return the options of a function for a device, or for one that is not here."""
+    return {"target": H200} if device == "h200" else {"device": device}
+
+
 def network(rows: int, width: int, inputs: int, device: str) -> tuple[Any, list[Any]]:
     """Return a step whose products have epilogues with a bias, a sigmoid and column sums."""
     x = mg.var("x", shape=(rows, inputs))
@@ -193,26 +197,23 @@ def classifier(
         rows_of = mg.logsumexp(logits, axis=1), mg.softmax(logits), mg.max(logits, axis=1)
         outputs = [mg.mean(rows_of[0]), *rows_of[1:]]
     updates = mg.optimizer.SGD(0.1).updates(outputs[0], [w, b])
-    return mg.function([x, labels], outputs, updates=updates, device=device), [w, b]
+    return mg.function([x, labels], outputs, updates=updates, **place(device)), [w, b]
 
 
 def test_losses_of_few_classes_are_computed_on_tiles_without_a_gpu() -> None:
     pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
-    f, _ = classifier(10, 300, "cpu")
-    f(np.ones((50, 300), "f4"), np.zeros(50, "i4"))
-    before = f._last.plan
-    plan = arranged(before)
-    (reader,) = (
-        found for i, step in enumerate(plan.steps)
-        if step.kernel == "gemm" and (found := reader_of(plan, plan.steps, i)) is not None
-    )
-    product = plan.steps[reader.place - 1]
-    assert product.kernel == "gemm" and reader.kernels.region.row
+    f, _ = classifier(10, 300, "h200")
+    plan = f.specialize((50, 300), (50,)).plan
+    merge = merge_of(merged(plan)[0].parts, 90, alone=False)
+    assert merge.rows
     # The reader renews the bias: it and its product run when nothing can fail any more.
-    assert plan.commit <= reader.place - 1 < before.commit
+    symbolic = f._compiled.plan
+    (place,) = (i for i, step in enumerate(plan.steps) if step.role is Role.EPILOGUE)
+    product = next(i for i, step in enumerate(symbolic.steps) if step.kernel == "gemm")
+    assert plan.commit <= place and product < symbolic.commit
     cut = cut_of_rows(50, 10, 300)
-    assert cut is not None and cut.columns >= 10
-    epilogue = RowEpilogue(reader.kernels, reader.node, cut)
+    assert cut == merge.configuration and cut.columns >= 10
+    epilogue = RowEpilogue(merge.kernels, merge.node, cut)
     shape = ProductShape(50, 10, 300, False, False)
     made = product_of_shape(shape, cut, epilogue.epilogue, 0)
     assert made.grid(50, 10) == (1, 4, 1) and epilogue.lines(50) == 4
@@ -259,49 +260,23 @@ def behind_a_loss(
     loss = mg.cross_entropy(mg.sigmoid(x @ w + b) @ u + c, labels)
     variables = [w, b] if frozen else [w, b, u, c]
     updates = optimizer(0.01).updates(loss, variables)
-    return mg.function([x, labels], loss, updates=updates, device=device), variables
+    return mg.function([x, labels], loss, updates=updates, **place(device)), variables
 
 
-def merged_on_the_host(f: Any) -> tuple[Any, dict[int, Any]]:
-    """Return the arranged plan of a function's last call, and what would be launched together."""
-    plan = dataclasses.replace(arranged(f._last.plan), threads=264)  # lines, as on a device
-    memory = HostMemory(plan)
-    found: dict[int, Any] = {}
-    for low, high in ((0, plan.commit), (plan.commit, len(plan.steps))):
-        found |= merges(memory, plan.steps[low:high])
-    return memory, found
+def merged(plan: Any) -> list[Any]:
+    """Return the launches of products with regions on their tiles."""
+    return [step for step in plan.steps if step.role is Role.EPILOGUE]
 
 
-class HostMemory:
-    """Addresses of a plan's values, with no memory behind them."""
+def chained(plan: Any) -> list[Any]:
+    """Return those that have a second product behind a loss."""
+    return [step for step in merged(plan) if len(step.parts) == 4]
 
-    def __init__(self, plan: Any) -> None:
-        self.plan, self.sizes = plan, plan.sizes or {}
-        self.device = types.SimpleNamespace(architecture="90", multiprocessors=132)
-        self.address = [
-            slot.offset if slot.place is Place.ARENA else (slot.index + 1) << 30
-            for slot in plan.slots
-        ]
 
-        self.end = 1 << 50
-
-    def at(self, value: Any) -> int:
-        return 0 if value is None else self.address[value.slot]
-
-    def more(self, count: int) -> int:
-        self.end += count
-        return self.end - count
-
-    def ranges(self, values: Any) -> Any:
-        return tuple((self.address[v.slot], self.address[v.slot] + int(v.type.bytes))
-                     for v in values if int(v.type.bytes))
-
-    def touched(self, step: Any) -> Any:
-        written = self.ranges(step.outputs)
-        if step.workspace is not None:
-            start, size = self.address[step.workspace], self.plan.slots[step.workspace].size
-            written = (*written, (start, start + dims.evaluate(size, self.sizes)))
-        return Touched(self.ranges(step.inputs), written)
+def launches_on_paper(f: Any) -> StepLaunches:
+    """Return what makes the launches of a function's plan, on a device that is not here."""
+    plan = f.plan
+    return bound_on_paper(f._compiled.plan, plan, f._target())._make
 
 
 # The second gives kernels many operands; with this eps small gradients are not all of one size.
@@ -311,15 +286,12 @@ OPTIMIZERS = [mg.optimizer.SGD, functools.partial(mg.optimizer.Adam, eps=1.0)]
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_loss_and_the_product_behind_it_are_one_kernel_without_a_gpu(optimizer: Any) -> None:
     pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
-    f, _ = behind_a_loss(100, 784, 528, 10, "cpu", optimizer=optimizer)
-    f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
-    memory, found = merged_on_the_host(f)
-    pair = pair_of(found)
-    behind = pair.behind
-    assert behind.inside and found[id(behind.product)] is found[id(behind.reader)] is behind
+    f, _ = behind_a_loss(100, 784, 528, 10, "h200", optimizer=optimizer)
+    (step,) = chained(f.specialize((100, 784), (100,)).plan)
+    make = launches_on_paper(f).merged
+    product, behind = make.product(step), make.merge(step).behind
+    assert behind is not None
     assert (behind.shape.m, behind.shape.n, behind.shape.k) == (100, 528, 10)
-    make = MergedProducts(types.SimpleNamespace(plan=memory.plan, memory=memory))
-    product = make.product(pair)
     assert blocks_across(behind.shape) == 18  # the last writes the rows
     most = max(int(place) for place in re.findall(r"\bv\[(\d+)\]", product.source))
     assert most < product.words == (64 if optimizer is OPTIMIZERS[0] else 128)
@@ -327,27 +299,22 @@ def test_a_loss_and_the_product_behind_it_are_one_kernel_without_a_gpu(optimizer
 
 
 def test_sums_of_a_product_behind_rows_have_memory_beside_those_of_the_rows() -> None:
-    # A plan may give both the same: the rows' sums have ended before the others begin.
-    f, _ = behind_a_loss(100, 784, 528, 10, "cpu")
-    f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
-    memory, found = merged_on_the_host(f)
-    memory.address[pair_of(found).behind.reader.workspace] = memory.address[
-        pair_of(found).reader.workspace
-    ]
-    plan = memory.plan
-    pair = pair_of(merges(memory, plan.steps[plan.commit :]))
-    make = StepLaunches(memory, None, None)
-    rows, behind = (make.merged.body(one) for one in (pair, pair.behind))
-    ((start, end),), ((begin, stop),) = rows.workspace, behind.workspace
-    assert end <= begin or stop <= start
-    assert stop - begin == pair.behind.kernels.region.workspace(plan.threads)
-    assert (rows.words[-1], behind.words[-1]) == (start, begin)  # the kernels' last addresses
-
-
-def pair_of(found: dict[int, Any]) -> Any:
-    """Return the one product that has another behind it."""
-    (pair,) = {one for one in found.values() if one.behind is not None}
-    return pair
+    f, _ = behind_a_loss(100, 784, 528, 10, "h200")
+    plan = f.specialize((100, 784), (100,)).plan
+    (step,) = chained(plan)
+    first, second = (plan.slots[slot] for slot in step.scratch)
+    assert first.last > first.first and second.last > second.first
+    assert first.offset + first.size <= second.offset or second.offset + second.size <= first.offset
+    make = launches_on_paper(f)
+    merge = make.merged.merge(step)
+    readers = merge.reader, merge.behind.reader
+    bodies = [make.fused.bodies(reader, on_tiles=True)[0] for reader in readers]
+    # The kernels' last addresses.
+    places = [make.memory.address[slot] for slot in step.scratch]
+    assert [body.words[-1] for body in bodies] == places
+    sizes = [merge.kernels, merge.behind.kernels]
+    needed = [kernels.region.workspace(plan.threads) for kernels in sizes]
+    assert needed == [first.size, second.size]
 
 
 def test_a_product_stays_by_itself_where_its_reader_needs_what_the_rows_end_with() -> None:
@@ -361,64 +328,45 @@ def test_a_product_stays_by_itself_where_its_reader_needs_what_the_rows_end_with
     rows = mg.grad(loss, logits)
     for scale, alone in ((1.0, False), (loss, True)):
         back = (rows @ mg.transpose(u)) * (1.0 - hidden * hidden) * scale
-        f = mg.function([x, labels], [loss, back, mg.sum(rows, axis=0)])
-        f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
-        _, found = merged_on_the_host(f)
-        assert found and all(one.behind is None for one in found.values()) == alone
+        f = mg.function([x, labels], [loss, back, mg.sum(rows, axis=0)], target=H200)
+        assert merged(f.plan) and (not chained(f.plan)) == alone
 
 
 def test_a_product_stays_by_itself_where_too_many_blocks_would_compute_rows() -> None:
-    f, _ = behind_a_loss(300, 100, 528, 10, "cpu")
-    f(np.ones((300, 100), "f4"), np.zeros(300, "i4"))
-    _, found = merged_on_the_host(f)
-    assert found and all(one.behind is None for one in found.values())
+    f, _ = behind_a_loss(300, 100, 528, 10, "h200")
+    plan = f.specialize((300, 100), (300,)).plan
+    assert merged(plan) and not chained(plan)
+    reasons = [refusal.reason for refusal in f.report["fuse_products"].refusals]
+    assert "more blocks than the device has multiprocessors would compute the rows again" in reasons
 
 
-def test_a_product_stays_by_itself_where_its_reader_writes_what_the_rows_are_made_of() -> None:
-    f, _ = behind_a_loss(100, 784, 528, 10, "cpu")
-    f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
-    memory, found = merged_on_the_host(f)
-    pair = pair_of(found)
-    # The hidden layer is a factor of the product that blocks compute again.
-    memory.address[pair.behind.reader.outputs[0].slot] = memory.address[
-        pair.product.inputs[0].slot
-    ]
-    plan = memory.plan
-    again = merges(memory, plan.steps[plan.commit :])
-    assert again and all(one.behind is None for one in again.values())
-
-
-def large(f: Any, **feeds: Any) -> list[tuple[bool, int]]:
+def large(f: Any) -> list[tuple[bool, int]]:
     """Return of each large product whether its reader is merged with it, and its tiles' rows."""
-    f(**feeds)
-    memory, merged = merged_on_the_host(f)
-    make, found = StepLaunches(memory, None, None), []
-    for step in memory.plan.steps:
-        shape = product_shape(step)
+    make, found = launches_on_paper(f), []
+    for step in f.plan.steps:
+        shape = product_shape(step.parts[0] if step.role is Role.EPILOGUE else step)
         if shape is not None and shape.m * shape.n > SMALL:
-            merge = merged.get(id(step))
-            product = make._small(step)[0] if merge is None else make.merged.product(merge)
-            found.append((merge is not None, product.configuration.rows))
+            together = step.role is Role.EPILOGUE
+            product = make.merged.product(step) if together else make._small(step)[0]
+            found.append((together, product.configuration.rows))
     return found
 
 
 def test_the_one_large_gradient_of_a_plan_has_small_blocks() -> None:
-    feeds = {"x": np.ones((100, 784), "f4"), "labels": np.zeros(100, "i4")}
     for sizes, rows in (((784, 528, 10), [32]), ((784, 528, 528, 10), [48, 64])):
-        f, _ = layered(100, sizes, "cpu", precision="tf32")
-        assert sorted(large(f, **feeds)) == [(False, row) for row in rows]
+        f, _ = layered(100, sizes, "h200", precision="tf32")
+        assert sorted(large(f)) == [(False, row) for row in rows]
 
 
 def test_the_one_large_product_before_a_region_has_small_blocks() -> None:
     sizes = {"x": 784, "y": 528, "z": 528}
     x, y, z = (mg.var(name, shape=(100, size)) for name, size in sizes.items())
     one = mg.tanh(mg.transpose(x) @ y)
-    f = mg.function([x, y], one, precision="tf32")
-    g = mg.function([x, y, z], [one, mg.exp(mg.transpose(y) @ z)], precision="tf32")
-    feeds = {name: np.ones((100, size), "f4") for name, size in sizes.items()}
-    assert sorted(large(g, **feeds)) == [(False, 48), (True, 64)]  # one step reads both
-    feeds.pop("z")
-    assert large(f, **feeds) == [(True, 32)]
+    options = {"precision": "tf32", "target": H200}
+    f = mg.function([x, y], one, **options)
+    g = mg.function([x, y, z], [one, mg.exp(mg.transpose(y) @ z)], **options)
+    assert sorted(large(g)) == [(False, 48), (True, 64)]  # one step reads both
+    assert large(f) == [(True, 32)]
 
 
 @pytest.mark.gpu
@@ -465,7 +413,7 @@ def layered(
         variables += [weights, bias]
     loss = mg.cross_entropy(value, labels)
     updates = mg.optimizer.SGD(0.05).updates(loss, variables)
-    return mg.function([x, labels], loss, updates=updates, device=device, **options), variables
+    return mg.function([x, labels], loss, updates=updates, **place(device), **options), variables
 
 
 @pytest.mark.gpu

@@ -17,12 +17,13 @@ from regions import (
     region_of,
 )
 
+from magmagraph.codegen.cuda.generated import kernels_of
 from magmagraph.codegen.region.analysis import Region, analyze_for_gpu
 from magmagraph.ir import dims
 from magmagraph.ir.fallback import Refused
 from magmagraph.ir.graph import Graph
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of, source_of
+from magmagraph.runtime.cuda.kernels.fused import Modules, source_of
 
 SHAPES = [
     {"B": 13, "N": 37},

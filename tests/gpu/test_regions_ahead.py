@@ -14,10 +14,11 @@ from test_regions import run_on_device
 
 import magmagraph as mg
 from magmagraph.codegen.cuda import launch_config
+from magmagraph.codegen.cuda.generated import kernels_of
 from magmagraph.codegen.cuda.kernels import RegionKernels
 from magmagraph.codegen.cuda.launch_config import LaunchConfig, lines_for
 from magmagraph.runtime.cpu.kernel_args import bodies_of
-from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of
+from magmagraph.runtime.cuda.kernels.fused import Modules
 
 ROW = 32 << 10  # bytes
 

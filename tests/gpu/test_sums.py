@@ -35,7 +35,7 @@ def test_either_way_can_be_forced(
     wanted = given.sum(axis, dtype="f8")
     for _ in range(3):
         assert_agrees(f(given).get(), wanted.astype(dtype), "reassoc", shape[axis] ** 0.5)
-    assert [step.kernel for step in f.plan.steps] == [KERNELS[way]]
+    assert {step.kernel.partition("_")[0] for step in f.plan.steps} == {KERNELS[way]}
     if way == "never":
         assert "reduce_to_gemv='never' was asked for" in str(f.explain(node))
 
@@ -56,7 +56,8 @@ def test_the_faster_is_measured_and_kept(
     assert len(kept) == 1
     ((name, winner),) = kept.items()
     assert name != key  # it belongs to this kind of device
-    assert [step.kernel for step in f.plan.steps] == [{"gemv": "gemv", "sum": "fused"}[winner]]
+    kernels = {step.kernel.partition("_")[0] for step in f.plan.steps}
+    assert kernels == {{"gemv": "gemv", "sum": "fused"}[winner]}
     assert f"{key}: {winner}" in f.report["reduce_to_gemv"].notes
     if winner == "sum":
         assert "a product with ones was not faster when measured" in str(f.explain(node))

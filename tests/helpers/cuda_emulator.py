@@ -188,10 +188,11 @@ def run_region(
 
     from regions import region_of
 
+    from magmagraph.codegen.cuda.generated import kernels_of
     from magmagraph.codegen.cuda.launch_config import launches_of
     from magmagraph.ir import dims
     from magmagraph.ir.fallback import Refused
-    from magmagraph.runtime.cuda.kernels.fused import KernelRequest, _source, kernels_of
+    from magmagraph.runtime.cuda.kernels.fused import KernelRequest, _source
 
     kernels = kernels_of(body)
     assert kernels is not None

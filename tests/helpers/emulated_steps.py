@@ -13,8 +13,8 @@ from cuda_emulator import emulated
 
 import magmagraph as mg
 from magmagraph.codegen.cuda.prelude import complete
+from magmagraph.ir.ranges import Touched
 from magmagraph.runtime.cuda.launching import calls
-from magmagraph.runtime.cuda.launching.streams import Touched
 
 __all__ = ["HostMemory", "emulate_launches", "leaves", "step_of"]
 

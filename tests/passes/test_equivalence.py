@@ -11,9 +11,9 @@ from magmagraph.dtypes import canonical, tolerance
 from magmagraph.ir.graph import Graph, Trace
 from magmagraph.ir.interpret import evaluate
 from magmagraph.passes import pipeline
-from magmagraph.passes.pipeline import DEFAULT, Options, Pass
+from magmagraph.passes.pipeline import AT_BINDING, DEFAULT, Options, Pass
 
-TO_PLAN = ("memory", "lower", "specialize")
+TO_PLAN = ("memory", "lower", *AT_BINDING)
 GRAPH_PASSES = [record for record in DEFAULT if record.name not in TO_PLAN]
 SEEDS = range(30)
 

@@ -453,8 +453,8 @@ _UNEVEN = "a sum across rows keeps some of a row's axes"
 )  # fmt: skip
 def test_what_is_fused_for_a_gpu_has_kernels_there(build: Any, reason: str | None) -> None:
     """A region without kernels would run as array expressions, an operation at a time."""
+    from magmagraph.codegen.cuda.generated import kernels_of
     from magmagraph.codegen.steps import bodies_of
-    from magmagraph.runtime.cuda.kernels.fused import kernels_of
 
     x, trace = mg.input("x", (64, 48, 40)), Trace()
     graph = freeze([x], build(mg.exp(x)), trace=trace)

@@ -2,7 +2,8 @@
 
 Every file of tests/golden/<pass>/ has a title and the parts ``before``, ``after`` and ``report``
 (and ``options``, where some are set: ``distribute=batch/2`` is the dimension and the ranks). What
-`memory` and `lower` decide shows in the plan: it is what comes after them.
+`memory` and `lower` decide shows in the plan: it is what comes after them. What passes decide when
+sizes are known (options: ``n=100``) shows in the plan for a GPU that need not be here.
 ``MAGMAGRAPH_GOLDEN=write`` writes the last two anew: look at the difference before it is kept. The
 examples in the docstrings of the passes are held to the same.
 """
@@ -22,13 +23,20 @@ from magmagraph.distributed.strategies import Facts
 from magmagraph.errors import ShardingError
 from magmagraph.ir.graph import Graph, Trace
 from magmagraph.passes import pipeline
+from magmagraph.passes.lowering.fuse_products import fuse_products
+from magmagraph.passes.lowering.launches import launches
+from magmagraph.passes.lowering.specialize import laid_out, with_sizes
+from magmagraph.passes.lowering.stream import stream
 from magmagraph.passes.pipeline import DEFAULT, Options
 from magmagraph.passes.report import Record
+from magmagraph.runtime.target import made_up
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 
 GOLDEN = Path(__file__).parent.parent / "golden"
+AT_BINDING = ("fuse_products", "launches", "stream")  # they change plans with sizes
 PASSES = [record.name for record in DEFAULT if record.name not in pipeline.AT_BINDING]
+PASSES += AT_BINDING
 FILES = sorted(file for name in PASSES for file in (GOLDEN / name).glob("*.txt"))
 AS_PLAN = ("memory", "lower")  # run together, since only both give something that has a text
 SHOWN = {  # module -> the pass that runs its example
@@ -49,6 +57,8 @@ def applied(name: str, text: str, options: Options) -> tuple[str, Record]:
     """Return the text of a pass's result on a graph given as text, and its record."""
     graph = load(text)
     assert isinstance(graph, Graph)
+    if name in AT_BINDING:
+        return bound(name, graph, options)
     names = AS_PLAN if name in AS_PLAN else (name,)
     passes = [record for record in DEFAULT if record.name in names]
     try:
@@ -64,6 +74,20 @@ def applied(name: str, text: str, options: Options) -> tuple[str, Record]:
         if step.refused:
             report[name].refuse(step.refused_by, step.node, step.refused)
     return str(after), report[name]
+
+
+def bound(name: str, graph: Graph, options: Options) -> tuple[str, Record]:
+    """Return the plan of a graph for sizes, up to a pass that changes it, and the pass's record."""
+    first = next(i for i, record in enumerate(DEFAULT) if record.name == "contract")
+    plan, _ = pipeline.run(graph, Trace(), passes=DEFAULT[first:], options=options)
+    plan, target = with_sizes(plan, options.hints), options.target
+    for decide in (fuse_products, launches):
+        notes = Record(decide.__name__)
+        plan = decide(plan, target, notes)
+        if decide.__name__ == name:
+            return str(plan), notes
+    notes = Record("stream")
+    return str(stream(laid_out(plan, target.alignment, target.spread), target, notes)), notes
 
 
 def described(record: Record) -> str:
@@ -91,7 +115,12 @@ def test_golden_file(file: Path) -> None:
         dim, _, ranks = given["distribute"].partition("/")
         given["distribute"] = Facts(dim, ("data",), int(ranks))
     name = file.parent.name
-    after, record = applied(name, found["before"], options_of(**given))
+    if name in AT_BINDING:
+        sizes = {key: int(size) for key, size in given.items() if key.startswith("n")}
+        target = made_up("cuda:0", threads=264, spread=1 << 20)
+        given = {"hints": sizes, "target": target, "precision": given.get("precision", "float32")}
+    options = Options.make(**given) if name in AT_BINDING else options_of(**given)
+    after, record = applied(name, found["before"], options)
     report = described(record)
     if os.environ.get("MAGMAGRAPH_GOLDEN") == "write":
         text = f"{found['title']}\n"
@@ -102,7 +131,7 @@ def test_golden_file(file: Path) -> None:
     else:
         assert after == found["after"]
         assert report == found["report"]
-    if name not in (*AS_PLAN, "distribute"):
+    if name not in (*AS_PLAN, *AT_BINDING, "distribute"):
         again, _ = applied(name, after, options_of(**given))
         assert again == after, "the pass changes its own result"
 
@@ -111,7 +140,8 @@ def test_golden_file(file: Path) -> None:
 def test_every_pass_has_a_hit_and_a_refusal(name: str) -> None:
     found = [parts(f.read_text()) for f in FILES if f.parent.name == name]
     assert any(" x1" in part["report"] or part["before"] != part["after"] for part in found)
-    if name not in ("schedule", "layout"):  # an order, or a form, is chosen; nothing is refused
+    # An order, or a form, is chosen; what is refused with loops is in test_launch_plans.py.
+    if name not in ("schedule", "layout", "launches", "stream"):
         assert any("refused: " in part["report"] for part in found)
 
 

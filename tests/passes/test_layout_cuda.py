@@ -14,6 +14,7 @@ from planned import options_of
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
+from magmagraph.codegen.cuda.products.library_epilogue import library_epilogue
 from magmagraph.dtypes import canonical
 from magmagraph.ir.graph import Graph, Trace, freeze
 from magmagraph.ir.identity import is_among
@@ -22,9 +23,8 @@ from magmagraph.ir.op import Kind
 from magmagraph.ir.plan import Plan
 from magmagraph.ops.shape.arrange import TRANSPOSE
 from magmagraph.passes import pipeline
+from magmagraph.passes.lowering.fuse_products import reading
 from magmagraph.passes.lowering.specialize import specialize
-from magmagraph.runtime.cuda.arrange import reading
-from magmagraph.runtime.cuda.products.library_epilogue import library_epilogue
 
 
 def passed(

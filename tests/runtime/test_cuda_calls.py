@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.ir.plan import WHOLE
+from magmagraph.ir.ranges import Touched
 from magmagraph.runtime.cuda.bound import CudaBound
 from magmagraph.runtime.cuda.device import Device
 from magmagraph.runtime.cuda.launching import calls, segments
@@ -22,7 +24,6 @@ from magmagraph.runtime.cuda.launching.calls import (
     calls_of,
     cost_of,
 )
-from magmagraph.runtime.cuda.launching.streams import WHOLE, Touched
 
 
 class Driver:

@@ -18,6 +18,7 @@ from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.errors import CommunicationError
 from magmagraph.function.rank_agreement import Together
 from magmagraph.ir.plan import Plan
+from magmagraph.ir.ranges import Touched
 from magmagraph.ir.ranks import using
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize
@@ -26,7 +27,6 @@ from magmagraph.runtime.cuda.launching.call_counters import Counted, Counts, is_
 from magmagraph.runtime.cuda.launching.calls import CollectiveCall, LibraryCall, TimedCall
 from magmagraph.runtime.cuda.launching.loops import Loop, at_once
 from magmagraph.runtime.cuda.launching.segments import Segment
-from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.families.expression import EXPRESSION
 
 YES, NO = (True,), (False,)
@@ -198,7 +198,7 @@ class Graph:
 def captures(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     found: list[Graph] = []
 
-    def captured(device: Any, launches: Any, touched: Any, mark: Any = None) -> Graph:
+    def captured(device: Any, launches: Any, touched: Any, **more: Any) -> Graph:
         found.append(Graph(list(launches)))
         return found[-1]
 
@@ -218,7 +218,8 @@ def launches() -> list[Any]:
 def segment_of(counts: Any) -> Segment:
     found = Segment(SimpleNamespace(stream=Stream()), counts)
     for number, launch in enumerate(launches()):
-        found.add(launch, Touched(), number)
+        step: Any = SimpleNamespace(follows=False, stream=None, waits=())
+        found.add(launch, Touched(), number, step)
     return found
 
 

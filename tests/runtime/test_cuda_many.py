@@ -12,16 +12,17 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.codegen.c.binding import Binding
+from magmagraph.codegen.cuda.generated import kernels_of, words
 from magmagraph.codegen.cuda.kernels import RegionKernels
 from magmagraph.codegen.cuda.launch_config import LaunchConfig, launches_of, lines_for
 from magmagraph.codegen.cuda.prelude import MAX_ARGUMENTS, complete
 from magmagraph.codegen.region.analysis import analyze
+from magmagraph.ir.ranges import Touched
+from magmagraph.passes.lowering.launches import groups_of
 from magmagraph.runtime.cpu.kernel_args import bodies_of
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import fused
-from magmagraph.runtime.cuda.kernels.fused import kernels_of, words
-from magmagraph.runtime.cuda.kernels.many import call_of_many, groups_of, many_text, table_size
-from magmagraph.runtime.cuda.launching.streams import Touched
+from magmagraph.runtime.cuda.kernels.many import call_of_many, many_text, table_size
 
 
 def kernels(make: Any, *shapes: tuple[int, ...], dtypes: tuple[str, ...] = ()) -> RegionKernels:

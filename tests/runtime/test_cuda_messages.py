@@ -15,6 +15,7 @@ import magmagraph as mg
 from magmagraph.distributed import PipelineParallel, threads
 from magmagraph.ir import dims
 from magmagraph.ir.plan import Place, Plan, Value
+from magmagraph.ir.ranges import Range, Touched, dependencies
 from magmagraph.runtime.cuda.launching import messages
 from magmagraph.runtime.cuda.launching.messages import (
     End,
@@ -23,7 +24,6 @@ from magmagraph.runtime.cuda.launching.messages import (
     lines_of,
     messages_of,
 )
-from magmagraph.runtime.cuda.launching.streams import Range, Touched, dependencies
 from magmagraph.runtime.families.copy import COPY
 
 STATE = 1 << 40  # where slots begin that are not in the arena, by their numbers

@@ -13,10 +13,10 @@ from regions import arrays_for, assert_close, interpreted, make_body
 
 import magmagraph as mg
 from magmagraph.codegen.cuda import launch_config
+from magmagraph.codegen.cuda.generated import kernels_of
 from magmagraph.codegen.region.analysis import Refusal, Region, analyze
 from magmagraph.ir.graph import Trace, freeze
 from magmagraph.passes import pipeline
-from magmagraph.runtime.cuda.kernels.fused import kernels_of
 
 Build = Callable[..., Any]
 B, N = mg.Dim("B"), mg.Dim("N")

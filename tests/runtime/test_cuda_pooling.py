@@ -14,10 +14,11 @@ import pytest
 import magmagraph as mg
 from magmagraph.codegen.cuda.pooling_code import WORDS, Pooling, axes_of, kernel_for, source
 from magmagraph.codegen.cuda.prelude import complete
+from magmagraph.ir.ranges import Touched
 from magmagraph.ops.spatial.pooling_records import gathered, reads_windows
+from magmagraph.passes.lowering.fuse_products import pairs
+from magmagraph.passes.report import Record
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels.pooling import pairs
-from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.families.fused import FUSED_FAMILY
 
 NARROW = 1 << 30
@@ -179,9 +180,12 @@ def test_the_largest_elements_and_their_places_are_one_launch() -> None:
     f, *_ = function((3, 8, 12), {"window": 2}, False, True)
     steps = {gathered(step.node): step for step in f.plan.steps if step.kernel == "pooling"}
     first, second, spread = (steps[kind] for kind in ("largest", "place", "chosen"))
-    found = pairs(Memory({}), [first, second, spread])  # type: ignore[arg-type]
+    notes = Record("fuse_products")
+    found = pairs(Memory({}), [first, second, spread], notes)  # type: ignore[arg-type]
     assert set(found) == {id(first), id(second)}
-    assert found[id(first)].first is first and found[id(first)].second is second
+    assert found[id(first)] is found[id(second)]
+    assert found[id(first)][0] is first and found[id(first)][1] is second
+    assert list(notes.hits.values()) == [1]
     # Steps between them do not matter, but where they touch what the second one writes.
     other = replace(
         spread,
@@ -190,9 +194,11 @@ def test_the_largest_elements_and_their_places_are_one_launch() -> None:
         inputs=(),
         outputs=(spread.outputs[0],),
     )
-    assert pairs(Memory({}), [first, other, second])  # type: ignore[arg-type]
+    assert pairs(Memory({}), [first, other, second], notes)  # type: ignore[arg-type]
     same = {second.outputs[0].slot: other.outputs[0].slot}
-    assert not pairs(Memory(same), [first, other, second])  # type: ignore[arg-type]
+    assert not pairs(Memory(same), [first, other, second], notes)  # type: ignore[arg-type]
+    (refusal,) = notes.refusals
+    assert refusal.reason == "a step between uses its memory"
     # Of another array, or of other windows, they are not.
     wider = replace(second, inputs=spread.inputs[:1])
-    assert not pairs(Memory({}), [first, wider])  # type: ignore[arg-type]
+    assert not pairs(Memory({}), [first, wider], notes)  # type: ignore[arg-type]

@@ -7,14 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from magmagraph.runtime.cuda.launching.streams import (
-    BESIDE,
-    WHOLE,
-    Touched,
-    assign,
-    dependencies,
-    joins,
-)
+from magmagraph.ir.plan import WHOLE
+from magmagraph.ir.ranges import Touched, dependencies
+from magmagraph.passes.lowering.stream import BESIDE, assign, joins
 
 
 def random_steps(rng: np.random.Generator) -> list[Touched]:

@@ -12,14 +12,16 @@ import pytest
 import magmagraph as mg
 from magmagraph.ir.fallback import Refused
 from magmagraph.ir.graph import freeze
+from magmagraph.ir.ranges import Touched, dependencies
 from magmagraph.ops.control.loop import LOOP
 from magmagraph.runtime.cuda.launching import launches
 from magmagraph.runtime.cuda.launching import unrolled_loops as module
 from magmagraph.runtime.cuda.launching.calls import LibraryCall, TimedCall
-from magmagraph.runtime.cuda.launching.streams import Touched, dependencies
+from magmagraph.runtime.cuda.launching.segments import Segment
 from magmagraph.runtime.target import made_up
 
 BASE = 4096
+STEP: Any = SimpleNamespace(follows=False, stream=0, waits=())
 
 
 class Memory:
@@ -71,7 +73,8 @@ class BoundBody:
 
         ranges = self.ranges(self.places)
         touched = Touched(tuple(ranges[:3]), tuple(ranges[3:]))
-        self.segment = SimpleNamespace(launches=[LibraryCall(run, self.places)], touched=[touched])
+        self.segment = Segment(None)
+        self.segment.add(LibraryCall(run, self.places), touched, 0, STEP)
 
     def ranges(self, places: list[int]) -> list[tuple[int, int]]:
         return [(place, place + 4 * self.width) for place in places]

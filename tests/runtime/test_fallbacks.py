@@ -241,7 +241,7 @@ class Made(bound.CudaBound):
         self._make: Any = SimpleNamespace(step=launches)
 
     def parts(self) -> list[Any]:
-        return self._segments(0, len(self.plan.steps), {})
+        return self._segments(0, len(self.plan.steps))
 
 
 @pytest.fixture
@@ -251,7 +251,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     compiler = SimpleNamespace(CompileException=error)
     cupy = SimpleNamespace(cuda=SimpleNamespace(compiler=compiler))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(bound, "library_merges", lambda *given: {})
     monkeypatch.setattr(bound, "refusing", contextlib.nullcontext)
 
     def make(launches: Any = lambda step: None, error: Exception | None = None) -> Made:

@@ -10,12 +10,13 @@ import pytest
 from planned import options_of
 
 import magmagraph as mg
+from magmagraph.codegen.cuda.products.library_epilogue import LibraryEpilogue, library_epilogue
 from magmagraph.ir.graph import Graph, Trace
-from magmagraph.ir.plan import Plan
+from magmagraph.ir.plan import Plan, Role
 from magmagraph.passes import pipeline
-from magmagraph.passes.lowering.specialize import specialize
+from magmagraph.passes.lowering.bind import bind
 from magmagraph.runtime.cpu.kernel_args import bodies_of
-from magmagraph.runtime.cuda.products.library_epilogue import LibraryEpilogue, library_epilogue
+from magmagraph.runtime.target import made_up
 
 Form = Callable[[Any, Any], Any]
 
@@ -77,20 +78,16 @@ def test_what_they_do_not(name: str) -> None:
     assert found(LEFT[name]) is None
 
 
-def test_a_reader_is_moved_behind_its_product() -> None:
-    pytest.importorskip("cupy", reason="cupy is not installed")
-    from magmagraph.runtime.cuda.arrange import arranged, reading
-
-    plan = specialize(planned(TAKEN["relu_bias"], "bfloat16", "n"), {"n": 700})
-    for i, step in enumerate(arranged(plan).steps):
-        read = reading(plan, plan.steps, i) if step.kernel == "gemm" else None
-        if read is not None:
-            assert read.alone
-            assert read.place == i + 1
-            assert plan.steps[i].outputs[0].type.dtype.itemsize == 2
-            break
-    else:
-        raise AssertionError("no product has a reader")
+def test_a_reader_is_launched_with_its_product() -> None:
+    symbolic = planned(TAKEN["relu_bias"], "bfloat16", "n")
+    steps = bind(symbolic, {"n": 700}, made_up("cuda:0", threads=264)).steps
+    (merged,) = [step for step in steps if step.role is Role.LIBRARY_EPILOGUE]
+    product, reader = merged.parts
+    assert product.outputs[0].type.dtype.itemsize == 2
+    assert merged.outputs == reader.outputs
+    # Its bias is converted before, in a step of its own.
+    converted = steps[next(i for i, step in enumerate(steps) if step is merged) - 1]
+    assert converted.outputs[0].slot in {value.slot for value in merged.inputs}
 
 
 def test_dtypes_of_a_plan_are_the_devices() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from ...ir import dims
 from ...ir.fallback import Refused
 from ...ir.identity import is_among
+from ...ir.plan import WHOLE
 from ...ir.records import record
 from ..region.parts import indexed, late_groups
 from ..region_numbers import RegionNumbers
@@ -32,7 +33,9 @@ from .narrow import Narrow
 from .tiles import Tiles
 from .windows import Windows
 
-__all__ = ["WIDE", "Grid", "Launch", "LaunchConfig", "launches_of", "lines_for"]
+__all__ = [
+    "WIDE", "Grid", "Launch", "LaunchConfig", "cost_of_grid", "launches_of", "lines_for",
+]
 
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 QUICK = 1 << 13  # partial results and elements that one block is done with soon
@@ -48,6 +51,7 @@ MANY = 1 << 21  # elements, from which wide reads gain more than more blocks
 MOST_CHUNKS = 65535  # blocks along a grid's second axis
 TALL_ROWS = 16  # of a thread that takes neighbours down some rows
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
+SHORT = 128  # threads of a multiprocessor that take about as long as a launch
 AHEAD = 24 << 10  # bytes for each multiprocessor that are brought to the cache before they are read
 FAR = 1 << 26  # bytes of all rows, from which on they do not lie in the cache anyway
 
@@ -595,6 +599,19 @@ def lines_for(
     if not kernels.cross or not kernels.keeps:
         return lines
     return LaunchConfig(kernels, sizes, lines, multiprocessors).wanted_lines()
+
+
+def cost_of_grid(
+    grid: Sequence[int], block: Sequence[int], multiprocessors: int
+) -> float:
+    """Return about how long a launch takes, by its blocks and threads: 1 to `WHOLE`.
+
+    1 is for what leaves half of the multiprocessors without a block.
+    """
+    blocks = math.prod(grid)
+    if 2 * blocks < multiprocessors:
+        return 1.0
+    return min(1 + blocks * math.prod(block) / (multiprocessors * SHORT), WHOLE)
 
 
 def _power(count: int) -> int:

@@ -287,8 +287,8 @@ class _Checker:
                 self.result.blame = Blame(
                     RUN,
                     step.kernel,
-                    step.node,
-                    tuple(self.trace.origins(step.node)),
+                    step.computed[-1],
+                    tuple(self.trace.origins(step.computed[-1])),
                     errors[wrong] - previous[wrong],
                 )
 

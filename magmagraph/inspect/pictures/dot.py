@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...ir.graph import Node
 from ...ir.op import Effect, Kind
-from ...ir.plan import Plan
+from ...ir.plan import Place, Plan
 from ...text.writing import Writer
 from .palette import COLOURS, LIGHT, mixed
 from .scene import line_of, style_of
@@ -92,6 +92,8 @@ def plan_dot(plan: Plan) -> str:
     """Return a plan: steps, and the slots that they read and write."""
     lines = ["digraph plan {", "  node [fontname=monospace];"]
     for slot in plan.slots:
+        if slot.place is Place.INSIDE:  # no memory: no step but the one that makes it has it
+            continue
         label = _quoted(f"s{slot.index} {slot.place.value}\n{slot.size} bytes")
         lines.append(f'  s{slot.index} [label={label}, shape="ellipse"];')
     for i, step in enumerate(plan.steps):

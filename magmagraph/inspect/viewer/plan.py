@@ -21,7 +21,7 @@ def plan_values(plan: Plan, number: Number, sources: Mapping[int, str]) -> dict[
         steps.append(
             {
                 "kernel": step.kernel,
-                "node": number(step.node),
+                "node": number(step.computed[-1]),
                 "reads": list(dict.fromkeys(value.slot for value in step.inputs)),
                 "writes": [value.slot for value in step.outputs],
                 "bytes": _extent(step.bytes),
@@ -32,7 +32,7 @@ def plan_values(plan: Plan, number: Number, sources: Mapping[int, str]) -> dict[
         )
     owners: dict[int, list[int]] = {}  # slot -> the nodes whose values lie in it
     for step in plan.steps:
-        node = number(maker(step.node)[0])
+        node = number(maker(step.computed[-1])[0])
         for slot in dict.fromkeys(value.slot for value in step.outputs):
             owners.setdefault(slot, []).append(node)
     return {

@@ -30,12 +30,45 @@ def specialize(
     ----------
     plan, sizes
         A symbolic plan, and the size of every dimension.
+    alignment, spread
+        See `laid_out`.
+    """
+    return laid_out(with_sizes(plan, sizes), alignment, spread)
+
+
+def laid_out(plan: Plan, alignment: int = ALIGNMENT, spread: int = 0) -> Plan:
+    """Return a plan with sizes whose slots of the arena have offsets.
+
+    Parameters
+    ----------
+    plan
+        With sizes.
     alignment
         Bytes that places in the arena are multiples of, itself a multiple of 64.
     spread
         Up to so many bytes each slot has memory of its own, so that steps which run side by side
         wait for none that is done with the same memory.
     """
+    slots = list(plan.slots)
+    arena = [
+        dataclasses.replace(slot, size=-(-int(slot.size) // alignment) * alignment)
+        if alignment != ALIGNMENT
+        else slot
+        for slot in slots
+        if slot.place is Place.ARENA
+    ]
+    offsets, total = _apart(arena)
+    if total > spread:
+        offsets, total = lay_out(arena)
+    for slot, offset in zip(arena, offsets, strict=True):
+        slots[slot.index] = dataclasses.replace(slot, offset=offset)
+    return dataclasses.replace(
+        plan, slots=tuple(slots), arena=total, largest_live=live_peak(arena)
+    )
+
+
+def with_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    """Return the plan with the given sizes of the named dimensions: formulas become numbers."""
     known: dict[Extent, int] = {}
 
     def number(extent: Extent) -> int:
@@ -56,18 +89,6 @@ def specialize(
         return Value(value.slot, type_)
 
     slots = [dataclasses.replace(slot, size=number(slot.size)) for slot in plan.slots]
-    arena = [
-        dataclasses.replace(slot, size=-(-int(slot.size) // alignment) * alignment)
-        if alignment != ALIGNMENT
-        else slot
-        for slot in slots
-        if slot.place is Place.ARENA
-    ]
-    offsets, total = _apart(arena)
-    if total > spread:
-        offsets, total = lay_out(arena)
-    for slot, offset in zip(arena, offsets, strict=True):
-        slots[slot.index] = dataclasses.replace(slot, offset=offset)
     steps = tuple(
         Step(
             step.family,
@@ -89,8 +110,6 @@ def specialize(
         slots=tuple(slots),
         fetches=tuple(map(bound, plan.fetches)),
         sizes=dict(sizes),
-        arena=total,
-        largest_live=live_peak(arena),
     )
 
 

@@ -115,9 +115,9 @@ class NumpyPrepared:
             return f"{total} fused steps in NumPy tiles"
         return f"{len(self.prepared.compiled)} of {total} fused steps as compiled kernels"
 
-    def source(self, step: int) -> str:
+    def source(self, step: int, plan: Plan | None = None) -> str:
         """Return the C of a fused step, whether or not it was compiled."""
-        steps = self.plan.steps
+        steps = (plan or self.plan).steps
         if not isinstance(step, (int, np.integer)) or not -len(steps) <= step < len(steps):
             raise PlanError(
                 message(

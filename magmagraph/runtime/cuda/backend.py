@@ -5,20 +5,20 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ...codegen.cuda.generated import kernels_of
 from ...codegen.cuda.kernels import RegionKernels
 from ...codegen.steps import bodies_of
-from ...errors import PlanError, message
 from ...ir.fallback import Fallbacks
 from ...ir.op import Effect, Kind, Op
 from ...ir.plan import Plan, Role
 from ...ir.ranks import current
 from .bound import CudaBound, Prepared
 from .device import device_of
-from .kernels.fused import Modules, kernels_of, source_of
+from .kernels.fused import Modules
 from .launching.message_nodes import is_message, speaks
 from .launching.unrolled_loops import is_counted
+from .step_source import source_of_step
+from .target import target_of_device
 
 if TYPE_CHECKING:
     from .launching.carriers import Carriers
@@ -65,7 +65,8 @@ class CudaPrepared:
                 self.generated += 1
         modules = _modules(self.device.number)
         self.prepared = Prepared(
-            self.device, modules, generated, self.carriers, self.lines, on_host, self.fallbacks
+            self.device, modules, target_of_device(self.device), generated, self.carriers,
+            self.lines, on_host, self.fallbacks,
         )
 
     def describe(self) -> str:
@@ -89,31 +90,9 @@ class CudaPrepared:
             + (f"; between ranks by {self.carriers}" if self.carriers is not None else "")
         )
 
-    def source(self, step: int) -> str:
-        """Return the CUDA C of a fused step."""
-        steps = self.plan.steps
-        if not isinstance(step, (int, np.integer)) or not -len(steps) <= step < len(steps):
-            raise PlanError(
-                message(
-                    f"there is no step {step!r}",
-                    need=f"a number from 0 to {len(steps) - 1}" if steps else "a plan with steps",
-                    hint="print(f.plan) lists the steps",
-                )
-            )
-        chosen = steps[step]
-        kernels = (
-            [kernels_of(body) for body in bodies_of(chosen)] if chosen.role is Role.REGION else []
-        )
-        generated = {k.key: k for k in kernels if k is not None}
-        if not generated or len(generated) < len({id(k) for k in kernels}):
-            raise PlanError(
-                message(
-                    f"step {step} is of the family {chosen.kernel}, for which no CUDA is generated",
-                    need="a fused step",
-                    hint="print(f.plan) lists the steps",
-                )
-            )
-        return source_of(list(generated.values()))
+    def source(self, step: int, plan: Plan | None = None) -> str:
+        """Return the CUDA C of a fused step of this plan, or of one bound to sizes."""
+        return source_of_step(plan or self.plan, step)
 
     def bind(self, plan: Plan) -> CudaBound:
         """Bind a specialized plan: addresses and launches are made once."""

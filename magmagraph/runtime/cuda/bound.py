@@ -20,10 +20,12 @@ from ...ir.fallback import BY_CUPY, BY_MPI, NO_ELEMENTS, NO_FAMILY, ON_HOST, Fal
 from ...ir.interpret import Body, apply, body_compiler, compiled_bodies
 from ...ir.op import Effect, Kind, Op
 from ...ir.plan import Place, Plan, Step
+from ...ir.ranges import Range
 from ...ir.ranks import using
-from ...ops.spatial.pooling_records import RECORDS as POOLED
+from ...ir.target import Target
+from ...passes.lowering.stream import stream
+from ...passes.report import Record
 from ..rank_agreement import run_before, says
-from .arrange import arranged
 from .device import Device
 from .kernels.fused import Modules
 from .launching.calls import TimedCall
@@ -32,7 +34,6 @@ from .launching.launches import StepLaunches
 from .launching.message_nodes import speaks
 from .launching.moves import ALIGNMENT
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
-from .launching.streams import Range
 from .memory import (
     DEVICE_TO_DEVICE,
     HOST_TO_DEVICE,
@@ -42,14 +43,11 @@ from .memory import (
     upload,
 )
 from .namespace import array_namespace, refused_by_cupy, refusing
-from .products.library_merge import library_merges, with_epilogue
-from .products.merge import Merge, merges
 
 if TYPE_CHECKING:
     from ...ir.graph import Node
     from ...ir.values.state import State
     from ..comm.cuda_aware_mpi import AwareRank
-    from .kernels.pooling import Pair
     from .launching.call_counters import Counted
     from .launching.carriers import Carriers
     from .launching.loops import Loop, Rows
@@ -69,6 +67,8 @@ class Prepared:
     ----------
     device, modules
         Where it runs, and the kernels that are loaded there.
+    target
+        The device's facts, as passes have them.
     kernels
         Of its fused steps; they are compiled when sizes say which are launched.
     carriers, lines
@@ -82,6 +82,7 @@ class Prepared:
 
     device: Device
     modules: Modules
+    target: Target
     kernels: list[RegionKernels]
     carriers: Carriers | None
     lines: Lines
@@ -147,9 +148,9 @@ class CudaBound:
     """
 
     def __init__(self, prepared: Prepared, plan: Plan) -> None:
-        plan = arranged(plan)
         self.plan = plan
         self.prepared = prepared
+        self.placing = Record("stream", of_steps=True)  # of the pass that places steps
         self.device = prepared.device
         self.stream = self.device.stream
         cupy = self.device.cupy
@@ -157,20 +158,24 @@ class CudaBound:
         with self._reported(), self.device:
             self.memory = PlanMemory(self.device, plan)
             halves = (0, plan.commit), (plan.commit, len(plan.steps))
-            merged: dict[int, Merge] = {}
-            for low, high in halves:
-                merged |= merges(self.memory, plan.steps[low:high])
-            on_tiles = [merge.kernels for merge in dict.fromkeys(merged.values())]
-            load = prepared.modules.begin_launched(
-                prepared.kernels, plan.sizes or {}, plan.threads, on_tiles
-            )
             self._make = StepLaunches(self.memory, prepared.modules, self.stream, prepared.lines)
-            load_products = self._make.begin(plan.steps, merged)
+            load = prepared.modules.begin_launched(
+                prepared.kernels, plan.sizes or {}, plan.threads,
+                self._make.merged.kernels(plan.steps),
+            )
+            load_products = self._make.begin(plan.steps)
             by_library = [(step, step.family.library) for step in plan.steps if step.family.library]
+            sharing: set[int] = set()
             if by_library:
                 from .library.plans import settle
 
-                settle(self.memory, by_library)  # plans are chosen while kernels are compiled
+                # Plans are chosen while kernels are compiled.
+                shared = set(map(id, settle(self.memory, by_library)))
+                sharing = {i for i, step in enumerate(plan.steps) if id(step) in shared}
+            self.placing.before = self.placing.after = len(plan.steps)
+            self.plan = self.memory.plan = plan = stream(
+                plan, prepared.target, self.placing, sharing
+            )
             load()
             load_products()
             self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
@@ -183,7 +188,7 @@ class CudaBound:
                 for slot in plan.slots
                 if slot.place is Place.STATE and slot.index in written
             ]
-            self._before, self._after = (self._segments(*half, merged) for half in halves)
+            self._before, self._after = (self._segments(*half) for half in halves)
             checked = plan.guard or (self.memory.failing and self._written)
             if len(self._before) == len(self._after) == 1 and not checked:
                 first, second = self._before[0], self._after[0]
@@ -201,50 +206,16 @@ class CudaBound:
         self._result_types = [(shape_of(f.type), f.type.dtype) for f in plan.fetches]
         self._last: Any = self.stream  # on which the plan ran last
 
-    def _segments(
-        self, low: int, high: int, merged: Mapping[int, Merge]
-    ) -> list[Segment | Interpreted]:
+    def _segments(self, low: int, high: int) -> list[Segment | Interpreted]:
         """Return what runs some steps, in order."""
         parts: list[Segment | Interpreted] = []
-        steps, make = self.plan.steps[low:high], self._make
-
-        def made(step: Step) -> list[Unit] | Refused | None:
+        for number, step in enumerate(self.plan.steps[low:high], low):
+            units: list[Unit] | Refused | None
             try:
-                return make.step(step)
+                units = self._make.step(step)
             except Refused as refused:
-                return refused
-
-        free = {id(step) for step in steps if id(step) not in merged}
-        by_library = library_merges(self.memory, steps, free)
-        pooled: dict[int, Pair] = {}
-        if any(step.node.op in POOLED for step in steps):
-            from .kernels.pooling import pairs
-
-            pooled = pairs(self.memory, steps)
-        place = {id(step): number for number, step in enumerate(steps, low)}
-        for number, step in enumerate(steps, low):
-            pair = pooled.get(id(step))
-            if pair is not None:  # both where the first one stands
-                self._add(parts, step, make.pooled(pair) if pair.first is step else [], number)
-                continue
-            called = by_library.get(id(step))
-            if called is not None:
-                if called.product is not step:
-                    units, product = with_epilogue(make, called), called.product
-                    self._add(parts, product, units or made(product), place[id(product)])
-                    if not units:
-                        self._add(parts, step, made(step), number)
-                continue
-            merge = merged.get(id(step))
-            if merge is not None and merge.product is step:
-                continue  # it is launched with the step that reads it
-            units = None if merge is None else _with_product(make, step, merge)
-            if merge is not None and not merge.inside:  # the first launch counts as the product
-                product = merge.product
-                first = made(product) if units is None else units[:1]
-                self._add(parts, product, first, place[id(product)])
-                units = None if units is None else units[1:]
-            self._add(parts, step, made(step) if units is None else units, number)
+                units = refused
+            self._add(parts, step, units, number)
         return parts
 
     def _add(
@@ -265,7 +236,7 @@ class CudaBound:
                 parts.append(Segment(self.device, self.memory.counts))
             segment = parts[-1]
             assert isinstance(segment, Segment)
-            segment.add(unit.launch, unit.touched, number)
+            segment.add(unit.launch, unit.touched, number, step)
 
     def _note(self, step: Step, number: int, refused: Refused | None) -> None:
         """Note that a step runs as its array expression, by what, and why."""
@@ -724,8 +695,10 @@ class CudaBound:
         found = [0] * len(self.plan.steps)
         for part in (*self._before, *self._after):
             if isinstance(part, Segment):
-                _, chosen = placed(self.device, part.launches, part.touched)
-                for number, stream in zip(reversed(part.numbers), reversed(chosen), strict=True):
+                placement = part.placement()
+                launches, touched, numbers = part.chosen() if placement else part.units()
+                chosen = (placement or placed(self.device, launches, touched)).chosen
+                for number, stream in zip(reversed(numbers), reversed(chosen), strict=True):
                     found[number] = stream
         return found
 
@@ -762,14 +735,6 @@ class CudaBound:
     def wait(self) -> None:
         """Return when all that was run is done."""
         self._last.synchronize()
-
-
-def _with_product(make: StepLaunches, step: Step, merge: Merge) -> list[Unit] | None:
-    """Return what launches a fused step with the product that it reads; None: one by one."""
-    try:
-        return make.with_product(step, merge)
-    except Refused:  # another body of the step has no kernel, which its own launches say
-        return None
 
 
 def _may_say(part: Segment | Interpreted) -> bool:

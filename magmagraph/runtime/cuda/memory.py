@@ -12,9 +12,9 @@ from ...codegen.steps import shape_of
 from ...ir import dims
 from ...ir.interpret import bind_attributes
 from ...ir.plan import Place, Plan, Slot, Step, Value
+from ...ir.ranges import Range, Touched
 from ...ir.values.state import State
 from .launching.call_counters import Counts
-from .launching.streams import Range, Touched
 
 __all__ = ["PlanMemory", "VariableCopy", "copy_of", "upload"]
 
@@ -148,7 +148,7 @@ class PlanMemory:
                 held.set(raw)
             self._blocks[slot.index] = held
             self.address[slot.index] = held.data.ptr
-        elif slot.index in types:  # what no step touches has no memory
+        elif slot.index in types and slot.place is not Place.INSIDE:  # others have no memory
             what = f"output {slot.owner}" if slot.place is Place.RESULT else "an input"
             held = self.device.empty(max(1, int(types[slot.index].bytes)), what)
             self._blocks[slot.index] = held
@@ -175,18 +175,18 @@ class PlanMemory:
         found = []
         for value in values:
             start, count = self.address[value.slot], int(value.type.bytes)
-            if count:
+            if count and self.plan.slots[value.slot].place is not Place.INSIDE:
                 found.append((start, start + count))
         return tuple(found)
 
     def touched(self, step: Step) -> Touched:
         """Return the memory that a step reads and writes."""
-        written = self.ranges(step.outputs)
-        if step.workspace is not None:
-            start = self.address[step.workspace]
-            size = self.plan.slots[step.workspace].size
-            written = (*written, (start, start + dims.evaluate(size, self.sizes)))
-        return Touched(self.ranges(step.inputs), written)
+        scratch = [
+            (self.address[slot], self.address[slot] + dims.evaluate(size, self.sizes))
+            for slot in step.scratch
+            if (size := self.plan.slots[slot].size)
+        ]
+        return Touched(self.ranges(step.inputs), (*self.ranges(step.outputs), *scratch))
 
     def counter(self) -> int:
         """Return the address of a zero that one launch alone counts with."""

@@ -14,6 +14,7 @@ __all__ = ["FAMILIES"]
 _FILES = (
     "fused",
     "gemm",
+    "gemm_fused",
     "gemv",
     "convolution",
     "pooling",

@@ -49,10 +49,27 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs | None:
     return function, words, cells.dynamic({i: v.slot for i, v in enumerate(values)})
 
 
-def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
-    return launches.fused.units(step)
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    return launches.alone(step, launches.fused.call(step))
+
+
+def _main(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    return launches.alone(step, launches.fused.main(step))
+
+
+def _end(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    on_tiles = step.parts[0].role is Role.PRODUCT
+    made = launches.merged if on_tiles else launches.fused
+    return launches.alone(step, made.end(step))
+
+
+def _never(node: Node) -> bool:
+    return False
 
 
 FUSED_FAMILY = KernelFamily(
     "fused", role=Role.REGION, takes=_takes, in_place=_in_place, cpu=_cpu, cuda=_cuda
 )
+# The launches of a region on a CUDA device that has its sums ended by launches of their own.
+FUSED_MAIN = KernelFamily("fused_main", role=Role.OPENING, takes=_never, cuda=_main)
+FUSED_END = KernelFamily("fused_end", role=Role.ENDING, takes=_never, cuda=_end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...codegen.steps import shape_of
@@ -75,6 +76,14 @@ def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
     return launches.alone(step, gathering(launches.memory, step))
 
 
+def _cost(step: Step, sizes: Mapping[str, int], multiprocessors: int) -> float:
+    from ..cuda.kernels import gathering, scattering
+
+    if step.node.op is TAKE:
+        return gathering.cost(step, sizes, multiprocessors)
+    return scattering.cost(step, multiprocessors)
+
+
 INDEXED = KernelFamily(
-    "indexed", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda
+    "indexed", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda, cost=_cost
 )

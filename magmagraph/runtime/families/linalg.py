@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,4 +122,13 @@ def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
     return launches.alone(step, matrices(launches.memory, step, name, values, **how))
 
 
-LINALG = KernelFamily("linalg", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda)
+def _cost(step: Step, sizes: Mapping[str, int], multiprocessors: int) -> float:
+    from ..cuda.kernels.matrices import cost
+
+    function = "" if step.node.op is PERMUTATION else _FUNCTIONS[step.node.op][0]
+    return cost(step, function, multiprocessors)
+
+
+LINALG = KernelFamily(
+    "linalg", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda, cost=_cost
+)

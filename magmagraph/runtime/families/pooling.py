@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...codegen.steps import shape_of
@@ -44,7 +45,16 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
     from ..cuda.kernels.pooling import pooling
 
-    return launches.alone(step, pooling(launches.memory, step))
+    first, beside = step.parts or (step, None)  # two steps of one array may be one launch
+    return launches.alone(step, pooling(launches.memory, first, beside))
 
 
-POOLING = KernelFamily("pooling", takes=_takes, refusal=_refusal, cpu=_cpu, cuda=_cuda)
+def _cost(step: Step, sizes: Mapping[str, int], multiprocessors: int) -> float:
+    from ..cuda.kernels.pooling import cost
+
+    return cost(step, sizes, multiprocessors)
+
+
+POOLING = KernelFamily(
+    "pooling", takes=_takes, refusal=_refusal, cpu=_cpu, cuda=_cuda, cost=_cost
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,6 +69,13 @@ def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.scattered(step)
 
 
+def _cost(step: Step, sizes: Mapping[str, int], multiprocessors: int) -> float:
+    from ..cuda.kernels.scattering import cost
+
+    return cost(step, multiprocessors)
+
+
 SCATTER = KernelFamily(
-    "scatter", takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu, cuda=_cuda
+    "scatter", takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu, cuda=_cuda,
+    cost=_cost,
 )

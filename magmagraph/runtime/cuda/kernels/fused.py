@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ....codegen.cuda.generated import words
 from ....codegen.cuda.kernels import ALONE_NAME, RegionKernels
 from ....codegen.cuda.launch_config import ALONE, WIDE, Launch, LaunchConfig, launches_of, lines_for
 from ....codegen.cuda.prelude import MAX_ARGUMENTS, complete
-from ....codegen.region.analysis import Refusal, analyze_for_gpu
 from ....errors import PlanError, message
 from ....ir.fallback import Refused
-from ....ir.graph import Graph, structure
 from ..compiler import begin_sources, compile_sources
 from .many import many_text, table_size
 
-__all__ = ["Modules", "kernels_of", "refusal_of", "source_of", "words"]
+__all__ = ["Modules", "source_of"]
 
 Place = tuple[str, bool]  # a kernel's name, and whether positions are 64-bit numbers
 _CHARACTERS = 8_000  # of kernels that are compiled together: many small texts keep all cores busy
@@ -66,46 +64,6 @@ def _suffix(kernel: str) -> str:
     return kernel.partition("_")[2]
 
 
-@lru_cache(maxsize=4096)
-def kernels_of(body: Graph) -> RegionKernels | None:
-    """Return the kernels of a body, or None where its array expressions have to run.
-
-    Bodies of one structure share them. `refusal_of` says why there are none.
-    """
-    made = _made(body)
-    return None if isinstance(made, str) else made
-
-
-def refusal_of(body: Graph) -> str:
-    """Return why a body has no kernels; empty where it has."""
-    made = _made(body)
-    return made if isinstance(made, str) else ""
-
-
-def _made(body: Graph) -> RegionKernels | str:
-    key = structure(body)
-    found = _known.get(key)  # a tuple: another thread may empty the table meanwhile
-    if found is None:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        found = _known[key] = (_generated(body),)
-    return found[0]
-
-
-_MOST_KNOWN = 4096
-_known: dict[object, tuple[RegionKernels | str]] = {}  # kernels, or why there are none
-
-
-def _generated(body: Graph) -> RegionKernels | str:
-    region = analyze_for_gpu(body)
-    if isinstance(region, Refusal):
-        raise PlanError(message(f"a fused body is not one region: {region.reason}"))
-    try:
-        return RegionKernels(region)
-    except Refused as refused:
-        return refused.reason
-
-
 def source_of(kernels: Sequence[RegionKernels]) -> str:
     """Return one source with the kernels of some regions, one for each structure."""
     texts = [k.source.replace("mg_kernel_", f"fused_{k.key}_") for k in kernels]
@@ -118,12 +76,6 @@ def _source(texts: Sequence[str], kernels: Sequence[RegionKernels], wide: bool) 
         raise PlanError(message(f"a kernel takes {most} arguments", need=f"up to {MAX_ARGUMENTS}"))
     index = "typedef long long idx;" if wide else "typedef int idx;"
     return complete("\n".join([index, *texts]), most)
-
-
-def words(kernels: RegionKernels) -> int:
-    """Return how many arguments the kernels of a region take."""
-    body = kernels.region.body
-    return len(body.inputs) + len(body.outputs) + 1 + len(kernels.code.numbers)
 
 
 class Modules:
@@ -291,16 +243,6 @@ class Modules:
             self._load_many(place, cubin)
         return self._functions[place]
 
-    def ends(self, kernels: RegionKernels, shares: LaunchConfig) -> list[tuple[int, Launch]]:
-        """Return the launches that end the sums of a region whose main part ran elsewhere."""
-        if not kernels.cross:
-            return []
-        numbers = tuple(shares.numbers())
-        wide = shares.elements > WIDE
-        return [
-            (
-                self._function(kernels, suffix, wide),
-                Launch(f"{kernels.key}_{suffix}", grid, block, numbers),
-            )
-            for suffix, grid, block in shares.finish()
-        ]
+    def end(self, kernels: RegionKernels, shares: LaunchConfig, suffix: str) -> int:
+        """Return a kernel that ends the sums of a region whose main part ran elsewhere."""
+        return self._function(kernels, suffix, shares.elements > WIDE)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....codegen.cuda.gathering_code import Gathering, gathering_source
+from ....codegen.cuda.launch_config import cost_of_grid
 from ....codegen.cuda.prelude import complete
 from ....codegen.functions.scalar import computing_type
 from ....codegen.steps import shape_of
 from ....ir.fallback import Refused
-from ....ir.plan import Step
+from ....ir.plan import WHOLE, Step
 from ..compiler import compile_source
 from ..launching.calls import KernelCall, Together
 from ..memory import PlanMemory
 
-__all__ = ["Layout", "blocks_for", "function_of", "gathering", "layout_of", "widest"]
+__all__ = ["Layout", "blocks_for", "cost", "function_of", "gathering", "layout_of", "widest"]
 
 THREADS = 256
 WORDS = 7
@@ -117,6 +119,19 @@ def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together:
         function, (blocks, 1, 1), (THREADS, 1, 1), np.array(words, np.int64), range(3),
         overlaps=True,
     )
+
+
+def cost(step: Step, sizes: Mapping[str, int], multiprocessors: int) -> float:
+    """Return about how long a launch that reads at positions takes."""
+    x, positions = step.inputs
+    count = math.prod(shape_of(positions.type))
+    layout = layout_of(shape_of(x.type), step.node.attrs["axis"], count)
+    total = layout.before * count * layout.inside
+    if not total or x.type.dtype.itemsize > WIDEST:
+        return WHOLE
+    width = widest(layout.inside, x.type.dtype.itemsize)
+    blocks = blocks_for(total // width, THREADS, multiprocessors)
+    return cost_of_grid((blocks, 1, 1), (THREADS, 1, 1), multiprocessors)
 
 
 def function_of(device: Any, name: str, text: str, words: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,9 +15,8 @@ from ....codegen.cuda.kernels import RegionKernels
 from ....codegen.cuda.launch_config import ALONE, Launch
 from ....codegen.cuda.prelude import MAX_ARGUMENTS
 from ..launching.calls import KernelCall
-from ..launching.streams import Touched, dependencies
 
-__all__ = ["call_of_many", "groups_of", "many_text", "table_size"]
+__all__ = ["call_of_many", "many_text", "table_size"]
 
 _SMALLEST = 64  # words of a table
 _FIND = """    const int count = (int)arguments.v[0];
@@ -64,42 +62,6 @@ def table_size(count: int, words: int) -> int:
     while size < needed:
         size *= 2
     return max(needed, min(size, MAX_ARGUMENTS))
-
-
-def groups_of(
-    touched: Sequence[Touched], keys: Sequence[Any], words: Sequence[int]
-) -> list[list[int]]:
-    """Return which bodies are launched together, each group at its first body's position.
-
-    Parameters
-    ----------
-    touched
-        The memory of each body, in an order in which they can run one by one.
-    keys
-        Bodies with the same can be launched together; those with None with no other.
-    words
-        How many arguments each has.
-
-    Examples
-    --------
-    >>> a, b, c = (Touched((), ((i, i + 1),)) for i in range(3))
-    >>> groups_of([a, b, c], ["x", None, "x"], [3, 3, 3])
-    [[0, 2], [1]]
-    """
-    waits = dependencies(touched)
-    groups: list[list[int]] = []
-    for number, key in enumerate(keys):
-        mine = None
-        for group in groups if key is not None else ():
-            fits = 2 + (len(group) + 1) * (1 + words[number]) <= MAX_ARGUMENTS
-            if keys[group[0]] == key and fits and max(waits[number], default=-1) < group[0]:
-                mine = group
-                break
-        if mine is None:
-            groups.append([number])
-        else:
-            mine.append(number)
-    return groups
 
 
 def call_of_many(

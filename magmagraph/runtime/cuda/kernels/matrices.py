@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....codegen.cuda.launch_config import cost_of_grid
 from ....codegen.cuda.matrices_code import (
     BAD_PIVOT,
     LARGEST,
@@ -21,14 +22,14 @@ from ....codegen.cuda.matrices_code import (
 from ....codegen.steps import shape_of
 from ....errors import MagmagraphError
 from ....ir.fallback import Refused
-from ....ir.plan import Step, Value
+from ....ir.plan import WHOLE, Step, Value
 from ....ops.linalg.parts import INDEFINITE, SINGULAR, check_exchanges, failed
 from ...families.batches import KINDS, starts_of
 from ..launching.calls import KernelCall
 from ..memory import PlanMemory
 from .gathering import blocks_for, function_of
 
-__all__ = ["failure_of", "matrices", "permutation"]
+__all__ = ["cost", "failure_of", "matrices", "permutation"]
 
 _REALS = {"float32": "float", "float64": "double"}
 _LEAST_ORDER = 4  # of the kernels; each next one takes matrices of twice the order
@@ -88,6 +89,23 @@ def matrices(
         address, (blocks, 1, 1), (kernel.threads, 1, 1), np.array(words, np.int64), range(1, 6),
         overlaps=True,
     )  # fmt: skip
+
+
+def cost(step: Step, function: str, multiprocessors: int) -> float:
+    """Return about how long the launch of a step takes; `function` is empty for a permutation."""
+    operand, out = step.inputs[0], step.outputs[0]
+    if not function:
+        batch = math.prod(shape_of(operand.type)[:-1])
+        blocks = blocks_for(batch, 128, multiprocessors)
+        return cost_of_grid((blocks, 1, 1), (128, 1, 1), multiprocessors)
+    n = shape_of(operand.type)[-1]
+    whole = shape_of(operand.type)[:-2] if function == "determinants" else shape_of(out.type)[:-2]
+    if not 0 < n <= LARGEST or not math.prod(whole):
+        return WHOLE  # its array expression runs, or nothing
+    order = max(_LEAST_ORDER, 1 << (n - 1).bit_length())
+    kernel = Matrices(function, _REALS[operand.type.dtype.name], order)
+    blocks = blocks_for(math.prod(whole), kernel.groups, multiprocessors)
+    return cost_of_grid((blocks, 1, 1), (kernel.threads, 1, 1), multiprocessors)
 
 
 def permutation(memory: PlanMemory, step: Step) -> KernelCall:

@@ -8,9 +8,9 @@ from ....codegen.cuda.ordering_code import ITEMS, WORDS, Ordering, order_source,
 from ....codegen.steps import shape_of
 from ....ir.fallback import Refused
 from ....ir.plan import Step
+from ....ir.ranges import Touched
 from ....ops.indexing.sorting import ARGSORT
 from ..launching.calls import KernelCall, Together
-from ..launching.streams import Touched
 from ..memory import PlanMemory
 from .gathering import function_of, layout_of
 

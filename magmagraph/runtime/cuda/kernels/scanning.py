@@ -10,10 +10,10 @@ from ....codegen.cuda.scanning_code import LINE_THREADS, WORDS, Scan, scan_sourc
 from ....codegen.steps import shape_of
 from ....ir.op import Op
 from ....ir.plan import Step
+from ....ir.ranges import Touched
 from ....ops.reduction.cumulative import CUMLOGSUMEXP, CUMMAX, CUMMIN, CUMPROD, CUMSUM
 from ....ops.reduction.recurrence import LINEAR_RECURRENCE
 from ..launching.calls import KernelCall, Together
-from ..launching.streams import Touched
 from ..memory import PlanMemory
 from .gathering import function_of, layout_of, widest
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....codegen.cuda.launch_config import cost_of_grid
 from ....codegen.cuda.scattering_code import (
     THREADS,
     TILE,
@@ -19,16 +20,16 @@ from ....codegen.cuda.scattering_code import (
 from ....codegen.functions.scalar import computing_type
 from ....codegen.steps import shape_of
 from ....ir.fallback import Refused
-from ....ir.plan import Step, Value
+from ....ir.plan import WHOLE, Step, Value
+from ....ir.ranges import Touched
 from ....ops.indexing.updates import UPDATE
 from ....ops.products.lowered import SCATTER_ROWS
 from ..launching.calls import KernelCall, LibraryCall, Together
-from ..launching.streams import Touched
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .counting import counting
 from .gathering import Layout, function_of, layout_of, widest
 
-__all__ = ["piece_of", "scattering"]
+__all__ = ["cost", "piece_of", "scattering"]
 
 MOST = 1 << 31  # positions, and extents, up to which a pair of them has 64 bits
 SORT_WORDS, SUM_WORDS = 4, 11
@@ -139,6 +140,30 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
         places = (*places, (parts, parts + count))
         touched = Touched(touched.read, (*touched.written, *places))
     return Together(calls), touched
+
+
+def cost(step: Step, multiprocessors: int) -> float:
+    """Return about how long the launches of a step take that combines rows at positions."""
+    _, _, base, _, layout = _operands(step)
+    dtype, count = step.outputs[0].type.dtype, layout.taken
+    parts_each = 2 if dtype.kind == "c" else 1
+    if base is None or base.slot != step.outputs[0].slot or not count or not layout.before:
+        return WHOLE  # the result is filled first, by a call of a library
+    _, real = types_of(_PARTS.get(dtype.name, dtype.name))
+    itemsize = dtype.itemsize // parts_each
+    inside = layout.inside * parts_each
+    width = widest(inside, max(itemsize, _C_SIZES.get(real, itemsize)))
+    pieces = -(-count // piece_of(count))
+    grids = [-(-count // TILE) * (TILE // THREADS)]
+    length = TILE
+    while length < count:
+        grids.append(-(-count // THREADS))
+        length *= 2
+    adding = -(-pieces * layout.before * (inside // width) // THREADS)
+    grids += [adding] * (2 if pieces > 1 else 1)
+    block = (THREADS, 1, 1)
+    work = sum(cost_of_grid((blocks, 1, 1), block, multiprocessors) - 1 for blocks in grids)
+    return min(1 + work, WHOLE)
 
 
 def _begun(memory: PlanMemory, step: Step, base: Value | None) -> LibraryCall | None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .streams import WHOLE, Range
+from ....codegen.cuda.launch_config import cost_of_grid
+from ....ir.plan import WHOLE
+from ....ir.ranges import Range
 
 __all__ = [
     "CollectiveCall", "KernelCall", "LibraryCall", "TimedCall", "Together", "calls_of", "cost_of",
@@ -25,8 +26,6 @@ __all__ = [
 ]
 
 Shift = Callable[[int], int]
-
-_THREADS = 128  # of a multiprocessor, that take about as long as a launch
 
 
 def driver() -> Any:
@@ -273,15 +272,10 @@ def calls_of(launch: Any) -> tuple[Any, ...]:
 
 
 def cost_of(launch: Any, multiprocessors: int) -> float:
-    """Return about how long a launch takes, by its blocks and threads: 1 to `WHOLE`.
-
-    1 is for what leaves half of the multiprocessors without a block; libraries fill a device.
-    """
+    """Return about how long a launch takes, as `cost_of_grid` has it; libraries fill a device."""
     cost = 0.0
     for call in calls_of(launch):
         if not isinstance(call, KernelCall):
             return WHOLE
-        blocks = math.prod(call.grid)
-        if 2 * blocks >= multiprocessors:
-            cost += blocks * math.prod(call.block) / (multiprocessors * _THREADS)
+        cost += cost_of_grid(call.grid, call.block, multiprocessors) - 1
     return min(1 + cost, WHOLE)

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....codegen.cuda.generated import kernels_of, refusal_of
+from ....codegen.cuda.kernels import ALONE_NAME
 from ....codegen.cuda.launch_config import Launch, lines_for
 from ....codegen.steps import bodies_of
+from ....errors import PlanError, message
 from ....ir import dims
 from ....ir.fallback import Refused
 from ....ir.plan import Step
 from ..kernels.bodies import Body
-from ..kernels.fused import Modules, kernels_of, refusal_of
-from ..kernels.many import call_of_many, groups_of
+from ..kernels.fused import Modules
+from ..kernels.many import call_of_many
 from ..memory import PlanMemory
 from .calls import KernelCall
-from .launch_units import Unit, together
+from .launch_units import together
 from .segments import Launcher
-from .streams import Touched
 
 __all__ = ["FusedLaunches", "kernel_call"]
 
@@ -39,127 +41,118 @@ class FusedLaunches:
         self.plan, self.device = memory.plan, memory.device
         self._known: dict[int, list[Body]] = {}
 
-    def bodies(self, step: Step) -> list[Body]:
-        """Return the operands of each body of a fused step, the same at each call."""
+    def bodies(self, step: Step, on_tiles: bool = False) -> list[Body]:
+        """Return the operands of each body of a fused step, the same at each call.
+
+        Parameters
+        ----------
+        step
+            Of a region.
+        on_tiles
+            Whether it is computed on a product's tiles: their rows are as many as the lines of
+            partial results.
+        """
         if id(step) not in self._known:
-            self._known[id(step)] = self._operands(step)
+            self._known[id(step)] = self._operands(step, on_tiles)
         return self._known[id(step)]
 
-    def _operands(self, step: Step) -> list[Body]:
+    def _operands(self, step: Step, on_tiles: bool) -> list[Body]:
         memory, found = self.memory, []
         at = to = 0
-        workspace = 0 if step.workspace is None else memory.address[step.workspace]
+        start = workspace = 0 if step.workspace is None else memory.address[step.workspace]
         for body in bodies_of(step):
             kernels = kernels_of(body)
             taken, made = len(body.inputs), len(body.outputs)
             inputs, outputs = step.inputs[at : at + taken], step.outputs[to : to + made]
             at, to = at + taken, to + made
-            # Bodies of one step have workspaces of their own, one behind the other.
-            size, lines, here = 0, self.plan.threads, workspace
+            lines, here = self.plan.threads, workspace
             if kernels is not None:
-                size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
-                workspace += size
-                lines = lines_for(
-                    kernels, memory.sizes, lines, self.device.multiprocessors
-                )
-                if lines > self.plan.threads:  # more than was planned: a place of its own
-                    size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
-                    here = memory.more(size)
+                if not on_tiles:
+                    count = self.device.multiprocessors
+                    lines = lines_for(kernels, memory.sizes, lines, count)
+                workspace += dims.evaluate(kernels.region.workspace(lines), memory.sizes)
             pointers = [memory.at(value) for value in (*inputs, *outputs)]
-            late = {o.position for o in kernels.region.outputs if o.epilogue} if kernels else set()
-            found.append(
-                Body(
-                    kernels,
-                    [*pointers, here],
-                    memory.ranges(inputs),
-                    memory.ranges([v for i, v in enumerate(outputs) if i not in late]),
-                    memory.ranges([v for i, v in enumerate(outputs) if i in late]),
-                    ((here, here + size),) if size else (),
-                    lines,
-                )
-            )
+            found.append(Body(kernels, [*pointers, here], memory.ranges(inputs), lines))
+        if step.workspace is not None:
+            self._check_room(step, workspace - start)
         return found
 
-    def units(self, step: Step, without: int = -1) -> list[Unit]:
-        """Return what launches the bodies of a fused step, but for one that a product computes.
+    def _check_room(self, step: Step, needed: int) -> None:
+        """Raise where the plan has less scratch memory for a step than its kernels write."""
+        size = dims.evaluate(self.plan.slots[step.workspace or 0].size, self.memory.sizes)
+        if needed > size:
+            raise PlanError(
+                message(
+                    f"the kernels of {step.node.op.name} write {needed} bytes of partial results",
+                    need=f"at most the {size} bytes that the plan has for them",
+                    hint="bind the plan by magmagraph.passes.lowering.bind",
+                )
+            )
+
+    def call(self, step: Step) -> Launcher:
+        """Return the launch of a fused step: of its body, or of several of one structure.
+
+        Of a plan whose steps are not single launches it gives all of them, one after the other.
 
         Raises
         ------
         Refused
             A body has no kernel.
         """
-        touched: list[Body] = []
-        launches: list[list[tuple[int, Launch]]] = []
         bodies = self.bodies(step)
-        if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
-            return self._ended_apart(step, bodies[0])
-        for number, body in enumerate(bodies):
-            if number == without:
-                continue
-            if body.kernels is None:
-                raise Refused(refusal_of(bodies_of(step)[number]))
-            bound = self.modules.bind(
-                body.kernels, self.memory.sizes, body.lines, self.memory.counter()
-            )
-            if bound:
-                touched.append(body)
-                launches.append(bound)
-        if not launches:
-            return []
-        read = tuple(place for body in touched for place in body.read)
-        written = tuple(place for body in touched for place in body.written)
-        return [Unit(together(self._in_groups(touched, launches)), Touched(read, written))]
+        launches = [self._bound(step, number) for number in range(len(bodies))]
+        return together(self._in_groups(bodies, launches))
+
+    def main(self, step: Step) -> KernelCall:
+        """Return the launch of a region up to its sums."""
+        return self._piece(step, 0)
+
+    def end(self, step: Step) -> KernelCall:
+        """Return one of the launches that end a region's sums."""
+        return self._piece(step, 1 + step.piece)
+
+    def _piece(self, step: Step, number: int) -> KernelCall:
+        (whole,) = step.parts
+        body = self.bodies(whole)[0]
+        function, launch = self._bound(whole, 0, tail=False)[number]
+        return kernel_call(function, launch, [*body.words, *launch.numbers], len(body.words))
+
+    def _bound(self, step: Step, number: int, tail: bool = True) -> list[tuple[int, Launch]]:
+        """Return the launches of one body of a step, each with its function."""
+        body = self.bodies(step)[number]
+        if body.kernels is None:
+            raise Refused(refusal_of(bodies_of(step)[number]))
+        return self.modules.bind(
+            body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail
+        )
 
     def _in_groups(
-        self, bodies: Sequence[Body], launches: Sequence[Sequence[tuple[int, Launch]]]
+        self,
+        bodies: Sequence[Body],
+        launches: Sequence[Sequence[tuple[int, Launch]]],
     ) -> list[Launcher]:
-        """Return what launches the bodies of a step; those of one structure are one launch."""
-        touched = [Touched(body.read, body.written) for body in bodies]
-        sizes = self.memory.sizes
-        keys = [body.key(bound, sizes) for body, bound in zip(bodies, launches, strict=True)]
-        words = [
-            len(body.words) + max(len(launch.numbers) for _, launch in bound)
-            for body, bound in zip(bodies, launches, strict=True)
-        ]
-        made: list[Launcher] = []
-        for group in groups_of(touched, keys, words):
-            first = bodies[group[0]]
-            if len(group) == 1:
-                made += [
-                    kernel_call(
-                        function, launch, [*first.words, *launch.numbers], len(first.words)
-                    )
-                    for function, launch in launches[group[0]]
-                ]
-                continue
-            assert first.kernels is not None
-            alone = [launches[number][0][1] for number in group]
-            arguments = [
-                [*bodies[number].words, *launch.numbers]
-                for number, launch in zip(group, alone, strict=True)
+        """Return what launches the bodies of a step; several of one structure are one launch."""
+        names = {
+            launch.kernel.removesuffix(ALONE_NAME) for bound in launches for _, launch in bound
+        }
+        if len(bodies) == 1 or len(names) > 1 or any(len(bound) != 1 for bound in launches):
+            return [
+                kernel_call(function, launch, [*body.words, *launch.numbers], len(body.words))
+                for body, bound in zip(bodies, launches, strict=True)
+                for function, launch in bound
             ]
-            function = self.modules.many(first.kernels, alone, len(arguments[0]))
-            made.append(call_of_many(
+        first = bodies[0]
+        assert first.kernels is not None
+        alone = [launch for ((_, launch),) in launches]
+        arguments = [
+            [*body.words, *launch.numbers] for body, launch in zip(bodies, alone, strict=True)
+        ]
+        function = self.modules.many(first.kernels, alone, len(arguments[0]))
+        return [
+            call_of_many(
                 function, alone, arguments, len(first.words), self.device.multiprocessors
-            ))
-        return made
-
-    def _ended_apart(self, step: Step, body: Body) -> list[Unit]:
-        """Return what launches a body, and what ends its sums, for which not all have to wait."""
-        if body.kernels is None:
-            raise Refused(refusal_of(bodies_of(step)[0]))
-        bound = self.modules.bind(
-            body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
-        )
-        main, *ends = (
-            kernel_call(function, launch, [*body.words, *launch.numbers], len(body.words))
-            for function, launch in bound
-        )
-        written = (*body.early, *body.workspace)
-        if not ends:
-            return [Unit(main, Touched(body.read, (*written, *body.late)))]
-        after = Touched((*body.read, *written), (*body.late, *body.workspace))
-        return [Unit(main, Touched(body.read, written)), Unit(together(ends), after)]
+            )
+        ]
 
 
 def kernel_call(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....ir.ranges import Touched
 from ....ir.records import record
 from .calls import Together
 from .segments import Launcher
-from .streams import Touched
 
 __all__ = ["Unit", "together"]
 

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....codegen.cuda.products.shapes import (
+    ProductShape,
+    cut_of,
+    product_of,
+    product_shape,
+    read_first,
+)
+from ....codegen.cuda.products.small_gemm import SmallProduct, plain_epilogue
 from ....codegen.steps import scaling_of, shape_of
 from ....config import config
 from ....ir.fallback import Refused
 from ....ir.plan import Place, Role, Step, Value
+from ....ir.ranges import Touched
 from ..kernels.fused import Modules
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
-from ..products.merge import Merge, product_shape, read_first, stands_alone
 from ..products.merged_launches import MergedProducts
-from ..products.products import ProductShape, begin_load, call_of, cut_of, load, product_of
-from ..products.small_gemm import SmallProduct, plain_epilogue
+from ..products.products import begin_load, call_of, load
 from .calls import LibraryCall
 from .fused_launches import FusedLaunches
 from .launch_units import Unit
 from .segments import Launcher
-from .streams import Touched
 
 if TYPE_CHECKING:
-    from ..kernels.pooling import Pair
     from ..library.plans import ChosenGraph
     from .messages import Lines
 
@@ -87,7 +92,7 @@ class StepLaunches:
 
         return [Unit(*scattering(self.memory, step))]
 
-    def begin(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> Callable[[], None]:
+    def begin(self, steps: Sequence[Step]) -> Callable[[], None]:
         """Begin to compile the generated products of some steps, side by side.
 
         Returns
@@ -97,17 +102,26 @@ class StepLaunches:
         """
         found = []
         for step in steps:
-            merge = merged.get(id(step))
-            if merge is not None and not merge.inside:
-                found.append(self.merged.product(merge))
-            elif merge is None and step.role is Role.PRODUCT:
+            if step.role is Role.EPILOGUE:
+                found.append(self.merged.product(step))
+            elif step.role is Role.PRODUCT:
                 generated = self._small(step)
                 found += [] if generated is None else [generated[0]]
         return begin_load(self.device, found)
 
-    def with_product(self, step: Step, merge: Merge) -> list[Unit]:
-        """Return what launches a fused step together with the product that it reads."""
-        return self.merged.units(step, merge)
+    def with_epilogue(self, step: Step) -> Launcher:
+        """Return what launches a library's product with an epilogue."""
+        from ..products.library_choice import bias_of, planned
+
+        memory, device = self.memory, self.device
+        product = planned(device, step, self.stream)
+        a, b = (memory.at(value) for value in step.parts[0].inputs[:2])
+        addresses = (a, b, memory.at(step.outputs[0]), memory.at(bias_of(step)))
+
+        def run(stream: Any, a: int, b: int, target: int, bias: int) -> None:
+            product.launch(a, b, 0, target, 0, 0, device.scratch(stream), stream.ptr, bias)
+
+        return LibraryCall(run, addresses)
 
     # ---- Copies and libraries
 
@@ -130,13 +144,6 @@ class StepLaunches:
         launch, shared = library(self.memory, step, chosen)
         touched = self.memory.touched(step)
         return [Unit(launch, Touched(touched.read, (*touched.written, *shared)))]
-
-    def pooled(self, pair: Pair) -> list[Unit]:
-        """Return what launches two steps that pool the same array."""
-        from ..kernels.pooling import pooling
-
-        launch = pooling(self.memory, pair.first, pair.second)
-        return [] if launch is None else [Unit(launch, pair.touched(self.memory))]
 
     # ---- Products
 
@@ -229,7 +236,7 @@ class StepLaunches:
         shape = product_shape(step)
         if shape is None:
             return None
-        configuration = cut_of(self.device, shape, alone=stands_alone(self.plan))
+        configuration = cut_of(int(self.device.architecture), shape, alone=self.merged.alone)
         if configuration is None:
             return None
         epilogue = plain_epilogue(attrs["scaled"], attrs["accumulate"], configuration.items)

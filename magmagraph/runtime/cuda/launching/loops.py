@@ -20,13 +20,13 @@ import numpy as np
 from ....codegen.cuda.prelude import complete
 from ....codegen.steps import shape_of
 from ....ir.plan import Plan
+from ....ir.ranges import Range, Touched
 from ..compiler import compile_source
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .call_counters import Flags
 from .calls import KernelCall
 from .launch_units import Unit
 from .segments import Segment, captured
-from .streams import Range, Touched
 from .unrolled_loops import moved
 
 __all__ = ["MOST_FEEDS", "Loop", "Rows", "at_once", "resident", "source"]
@@ -261,7 +261,7 @@ class Loop:
 
     def _step(self, number: int, flags: Flags) -> list[Unit]:
         """Return the launches of one of a graph's steps, on its own feeds and results."""
-        launches, touched, _ = self.segment.chosen(flags)
+        launches, touched, _ = self.segment.units(flags)
         if not self._pools:
             return [Unit(a, b) for a, b in zip(launches, touched, strict=True)]
         spaces = [*self.feeds, *((start, start + count) for start, count in self.results)]

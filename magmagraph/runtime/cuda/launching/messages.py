@@ -18,13 +18,13 @@ from ....ir.communicator import Communicator
 from ....ir.fallback import Refused
 from ....ir.graph import Node
 from ....ir.plan import Plan, Role, Step
+from ....ir.ranges import Touched
 from ....ir.ranks import current
 from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import CollectiveCall, LibraryCall
 from .carriers import library
 from .message_nodes import bodies_within, holds, is_message, speaks
-from .streams import Touched
 
 __all__ = ["End", "Line", "Lines", "is_message", "lines_of", "message", "messages_of", "speaks"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .streams import Range, Touched
+from ....ir.ranges import Range, Touched
 
 __all__ = ["ALIGNMENT", "Move", "moved"]
 

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 from ....errors import MagmagraphError
 from ....ir.plan import Step
+from ....ir.ranges import Range, Touched, dependencies
+from ....passes.lowering.stream import assign, joins
 from .call_counters import Counts, Flags
-from .calls import CollectiveCall, KernelCall, TimedCall, calls_of, cost_of
+from .calls import CollectiveCall, KernelCall, TimedCall, Together, calls_of, cost_of
 from .moves import moved
-from .streams import Range, Touched, assign, dependencies, joins
 
-__all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed", "queued"]
+__all__ = [
+    "Interpreted", "Launcher", "Placement", "Segment", "captured", "lane_of", "placed", "queued",
+]
 
 OVERLAPPING = 90  # compute capability from which launches can overlap
 PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
@@ -36,7 +39,7 @@ class Segment:
     ----------
     launches
         What puts kernels on a stream.
-    touched, numbers
+    touched, numbers, steps
         The memory that each touches, and the step of the plan that it belongs to.
     counts
         What says which sort of call is due; None where all are of one sort.
@@ -54,6 +57,7 @@ class Segment:
         self.launches: list[Launcher] = []
         self.touched: list[Touched] = []
         self.numbers: list[int] = []
+        self.steps: list[Step] = []
         self.counts = counts
         self.graphs: dict[Flags, Any] = {}
         self.ran: set[Flags] = set()
@@ -78,18 +82,54 @@ class Segment:
 
     def chosen(self, flags: Flags | None = None) -> Chosen:
         """Return the launches of a call; without flags, of the next call."""
-        if not self.counts:
-            return Chosen(self.launches, self.touched, self.numbers)
-        given = self.counts.now if flags is None else flags
-        launches = [
-            launch.at(given) if isinstance(launch, TimedCall) else launch
-            for launch in self.launches
-        ]
+        launches = self.launches
+        if self.counts:
+            given = self.counts.now if flags is None else flags
+            launches = [
+                launch.at(given) if isinstance(launch, TimedCall) else launch
+                for launch in launches
+            ]
         return Chosen(launches, self.touched, self.numbers)
 
-    def add(self, launch: Launcher, touched: Touched, number: int) -> None:
+    def units(self, flags: Flags | None = None) -> Chosen:
+        """Return the launches of a call; those that the plan places as one are one."""
+        launches: list[Launcher] = []
+        touched: list[Touched] = []
+        numbers: list[int] = []
+        last = -1
+        for (launch, memory, number), step in zip(
+            zip(*self.chosen(flags), strict=True), self.steps, strict=True
+        ):
+            if step.follows and launches and number == last + 1:
+                launches[-1] = Together([*calls_of(launches[-1]), *calls_of(launch)])
+                before = touched[-1]
+                touched[-1] = Touched(
+                    (*before.read, *memory.read), (*before.written, *memory.written)
+                )
+            else:
+                launches.append(launch)
+                touched.append(memory)
+                numbers.append(number)
+            last = number
+        return Chosen(launches, touched, numbers)
+
+    def placement(self) -> Placement | None:
+        """Return the plan's placement of these launches; None where it has none.
+
+        Plans have none whose steps are several launches, or send messages. What a step waits for
+        that ran before these is over.
+        """
+        at = {number: place for place, number in enumerate(self.numbers)}
+        chosen = [step.stream for step in self.steps if step.stream is not None]
+        if len(at) < len(self.numbers) or len(chosen) < len(self.steps):
+            return None
+        joined = [{at[one] for one in step.waits if one in at} for step in self.steps]
+        return Placement(joined, chosen)
+
+    def add(self, launch: Launcher, touched: Touched, number: int, step: Step) -> None:
         """Append the kernels of a step of the plan."""
         self._asked = None
+        self.steps.append(step)
         self.launches.append(launch)
         self.touched.append(touched)
         self.numbers.append(number)
@@ -100,14 +140,18 @@ class Segment:
         self.launches += other.launches
         self.touched += other.touched
         self.numbers += other.numbers
+        self.steps += other.steps
 
     def run(self) -> None:
         """Launch the steps: one by one at first, then as a graph."""
         sort = self.sort()
         graph = self.graphs.get(sort)
         if graph is None and sort in self.ran and len(self.launches) > 1:
-            launches, touched, _ = self.chosen()
-            graph = self.graphs[sort] = captured(self.device, launches, touched)
+            placement = self.placement()
+            launches, touched, _ = self.units() if placement is None else self.chosen()
+            graph = self.graphs[sort] = captured(
+                self.device, launches, touched, placement=placement
+            )
         if graph is not None:
             graph.launch(self.device.stream)
             return
@@ -244,17 +288,24 @@ def _meet(device: Any, first: Any, then: Any) -> None:
     then.wait_event(ended)
 
 
+class Placement(NamedTuple):
+    """The streams of launches, and the launches of other streams that each waits for."""
+
+    joined: list[set[int]]
+    chosen: list[int]
+
+
 def placed(
     device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]
-) -> tuple[list[set[int]], list[int]]:
-    """Return the earlier launches that each waits for, and the stream that each is put on."""
+) -> Placement:
+    """Place launches that the plan has not placed, such as those of several steps of a loop."""
     waits = dependencies(touched)
     chosen = assign(waits, [cost_of(launch, device.multiprocessors) for launch in launches])
     aside = max(chosen, default=0) + 1
     for number, launch in enumerate(launches):
         if isinstance(launch, CollectiveCall):  # beside what is computed, in one order
             chosen[number] = aside + launch.lane
-    return waits, chosen
+    return Placement(joins(waits, chosen), chosen)
 
 
 class _Arrangement(NamedTuple):
@@ -266,10 +317,13 @@ class _Arrangement(NamedTuple):
 
 
 def _arranged(
-    device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]
+    device: Any,
+    launches: Sequence[Launcher],
+    touched: Sequence[Touched],
+    placement: Placement | None = None,
 ) -> _Arrangement:
     """Put launches on streams, and have all there that is allocated for these."""
-    waits, chosen = placed(device, launches, touched)
+    joined, chosen = placement or placed(device, launches, touched)
     beside = device.beside(max(chosen, default=0))
     streams = {place: beside[place - 1] for place in set(chosen) if place}
     streams[0] = device.stream
@@ -278,7 +332,7 @@ def _arranged(
             streams[place] = device.urgent(launch.lane)
     for stream in streams.values():
         device.scratch(stream)  # nothing may be allocated while a stream is captured
-    return _Arrangement(joins(waits, chosen), chosen, streams)
+    return _Arrangement(joined, chosen, streams)
 
 
 def captured(
@@ -286,6 +340,7 @@ def captured(
     launches: Sequence[Launcher],
     touched: Sequence[Touched],
     mark: Callable[[int, Any], None] | None = None,
+    placement: Placement | None = None,
 ) -> Any:
     """Return launches as one captured graph; an error ends the capture cleanly.
 
@@ -300,8 +355,10 @@ def captured(
     mark
         ``mark(number, stream)``, called before and after each launch. Launches that could overlap
         on one stream do not, then.
+    placement
+        The plan's, where it has one.
     """
-    arranged = _arranged(device, launches, touched)
+    arranged = _arranged(device, launches, touched, placement)
     with device.stream:
         device.stream.begin_capture()
         try:

@@ -30,7 +30,8 @@ def timeline(segment: Segment) -> list[tuple[int, int, int, int]]:
     if record is None or not segment.launches:
         return []
     event = device.cupy.cuda.Event
-    launches, touched, numbers = segment.chosen()
+    placement = segment.placement()
+    launches, touched, numbers = segment.units() if placement is None else segment.chosen()
     marks: list[list[Any]] = [[] for _ in launches]
 
     def mark(number: int, stream: Any) -> None:
@@ -39,8 +40,8 @@ def timeline(segment: Segment) -> list[tuple[int, int, int, int]]:
         driver().check_status(failed)
         marks[number].append(made)
 
-    graph = captured(device, launches, touched, mark)
-    _, chosen = placed(device, launches, touched)
+    placement = placement or placed(device, launches, touched)
+    graph = captured(device, launches, touched, mark, placement)
     begun = event()
     for _ in range(2):  # the first run pays for what is loaded late
         begun.record(device.stream)
@@ -52,5 +53,5 @@ def timeline(segment: Segment) -> list[tuple[int, int, int, int]]:
 
     return [
         (number, stream, since(first), since(last))
-        for number, stream, (first, last) in zip(numbers, chosen, marks, strict=True)
+        for number, stream, (first, last) in zip(numbers, placement.chosen, marks, strict=True)
     ]

@@ -20,13 +20,13 @@ from ....ir.fallback import Refused
 from ....ir.graph import Node
 from ....ir.interpret import body_function
 from ....ir.plan import Step
+from ....ir.ranges import Range, Touched
 from ....ops.control.loop import LOOP
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall, TimedCall
 from .launch_units import Unit
 from .moves import ALIGNMENT, Move
 from .moves import moved as moves_of
-from .streams import Range, Touched
 
 __all__ = ["MOST", "is_counted", "moved", "turns"]
 
@@ -67,7 +67,8 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit]:
         raise Refused("a launch of its body is bound to its addresses", expected=True)
     memory.keep.append(bound)
     memory.failing += bound.memory.failing
-    units = [Unit(*pair) for pair in zip(segment.launches, segment.touched, strict=True)]
+    launches, touched, _ = segment.units()
+    units = [Unit(*pair) for pair in zip(launches, touched, strict=True)]
     loop = _Loop(memory, step, bound, count)
     made: list[Unit] = []
     for number in range(count):

@@ -15,11 +15,11 @@ from typing import Any
 from ....errors import DeviceError
 from ....ir.fallback import Refused
 from ....ir.plan import Step
+from ....ir.ranges import Range
 from ....ops.convolution.primitives import RECORDS
 from ..device import SCRATCH
 from ..kernels import few_channels
 from ..launching.calls import LibraryCall, Together
-from ..launching.streams import Range
 from ..memory import PlanMemory
 from . import convolution as cudnn_convolution
 from .cudnn import LibraryGraph
@@ -30,15 +30,28 @@ __all__ = ["ChosenGraph", "library", "settle"]
 ChosenGraph = Callable[[PlanMemory, Step], LibraryGraph]
 
 
-def settle(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> None:
-    """Choose and cache the library's plan for every step that it may run."""
+def settle(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> list[Step]:
+    """Choose and cache the library's plan for every step that it may run.
+
+    Returns
+    -------
+    list of Step
+        Those whose plans work in the memory that they share.
+    """
     needed = _needed(memory, steps)
-    if needed > SCRATCH:
-        try:
-            memory.share_workspace(needed)
-        except DeviceError:
-            memory.workspace_limit = 0
-            memory.share_workspace(_needed(memory, steps))
+    if needed <= SCRATCH:
+        return []
+    try:
+        memory.share_workspace(needed)
+    except DeviceError:
+        memory.workspace_limit = 0
+        memory.share_workspace(_needed(memory, steps))
+    graphs = ((step, _graph(memory, step, chosen)) for step, chosen in steps)
+    return [
+        step
+        for step, graph in graphs
+        if graph is not None and graph.workspace > SCRATCH and not _generated(memory, step)
+    ]
 
 
 def _needed(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> int:

@@ -1,1 +1,1 @@
-"""Matrix products: generated kernels, cuBLASLt, and epilogues on their tiles."""
+"""Matrix products on a device: generated kernels, loaded, and cuBLASLt."""

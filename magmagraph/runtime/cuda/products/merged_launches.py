@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import cached_property
 
-from ....codegen.cuda.launch_config import LaunchConfig
-from ....ir.plan import Step
-from ..kernels.bodies import Body
+from ....codegen.cuda.generated import kernels_of
+from ....codegen.cuda.kernels import RegionKernels
+from ....codegen.cuda.launch_config import Grid, Launch, LaunchConfig
+from ....codegen.cuda.products.chained_gemm import ChainedGemm
+from ....codegen.cuda.products.epilogue import RegionEpilogue, TileEpilogue
+from ....codegen.cuda.products.merged import Merge, ends_of, grid_of, merge_of
+from ....codegen.cuda.products.row_epilogue import RowEpilogue
+from ....codegen.cuda.products.shapes import product_of, read_first, stands_alone
+from ....codegen.cuda.products.small_gemm import SmallProduct
+from ....codegen.steps import bodies_of
+from ....ir.graph import Node
+from ....ir.plan import Role, Step
 from ..launching.calls import KernelCall
 from ..launching.fused_launches import FusedLaunches, kernel_call
-from ..launching.launch_units import Unit, together
-from ..launching.streams import Touched
-from .chained_gemm import ChainedGemm, blocks_across
-from .epilogue import RegionEpilogue, TileEpilogue
-from .merge import Merge, read_first
-from .products import call_of, load, product_of
-from .row_epilogue import RowEpilogue
-from .small_gemm import SmallProduct
+from .products import call_of, load
 
 __all__ = ["MergedProducts"]
 
@@ -32,105 +35,106 @@ class MergedProducts:
 
     def __init__(self, make: FusedLaunches) -> None:
         self.make = make
-        self._products: dict[int, SmallProduct] = {}
-        self._epilogues: dict[int, TileEpilogue] = {}
-        self._behind: dict[int, ChainedGemm] = {}
-        self._bodies: dict[int, Body] = {}
+        self._merges: dict[Node, Merge] = {}
+        self._products: dict[Node, SmallProduct] = {}
+        self._chained: dict[Node, ChainedGemm] = {}
 
-    def product(self, merge: Merge) -> SmallProduct:
+    @cached_property
+    def alone(self) -> bool:
+        """What `stands_alone` says of the plan."""
+        return stands_alone(self.make.plan)
+
+    def merge(self, step: Step) -> Merge:
+        """Return how the parts of a step are one launch; a step that ends its sums has the same."""
+        first = step.parts[0].node
+        if first not in self._merges:
+            architecture = int(self.make.device.architecture)
+            self._merges[first] = merge_of(step.parts, architecture, self.alone)
+        return self._merges[first]
+
+    def product(self, step: Step) -> SmallProduct:
         """Return the generated product, with its epilogue and what follows in the same kernel."""
-        if id(merge) not in self._products:
-            cut, kernels = merge.configuration, merge.kernels
+        first = step.parts[0].node
+        if first not in self._products:
+            merge = self.merge(step)
+            cut, kernels, behind = merge.configuration, merge.kernels, merge.behind
             epilogue: TileEpilogue
-            if kernels.region.row:
+            if merge.rows:
                 epilogue = front = RowEpilogue(kernels, merge.node, cut, merge.kept)
                 whole = front.epilogue
-                if merge.behind is not None:
-                    other = merge.behind
-                    both = ChainedGemm(front, other.kernels, other.node, other.shape, cut)
-                    self._behind[id(merge)], whole = both, both.epilogue
-                    self._epilogues[id(other)] = both.region
+                if behind is not None:
+                    both = ChainedGemm(front, behind.kernels, behind.node, behind.shape, cut)
+                    self._chained[first], whole = both, both.epilogue
             else:
                 epilogue = RegionEpilogue(kernels, merge.node, cut)
                 whole = epilogue.epilogue
             early = read_first(self.make.plan, merge.product)
-            self._products[id(merge)] = product_of(merge.shape, cut, whole, early)
-            self._epilogues[id(merge)] = epilogue
-        return self._products[id(merge)]
+            self._products[first] = product_of(merge.shape, cut, whole, early)
+        return self._products[first]
 
-    def units(self, step: Step, merge: Merge) -> list[Unit]:
-        """Return what launches a fused step together with the product that it reads.
-
-        The product comes first, unless an earlier one has it in its kernel.
-
-        Raises
-        ------
-        Refused
-            The other bodies of the step have no kernels.
-        """
-        make = self.make
-        others = make.units(step, without=merge.body)
-        body = self.body(merge)
-        made = []
-        if not merge.inside:
-            call, touched = self._call(merge, body)
-            made.append(Unit(call, touched))
-        ends = [
-            kernel_call(address, launch, [*body.words, *launch.numbers], len(body.words))
-            for address, launch in make.modules.ends(merge.kernels, self._shares(merge))
-        ]
-        if ends:
-            # What runs behind the product needs not wait for the end of its sums.
-            read = (*body.read, *body.early, *body.workspace)
-            made.append(Unit(together(ends), Touched(read, (*body.late, *body.workspace))))
-        return [*made, *others]
-
-    def body(self, merge: Merge) -> Body:
-        """Return the operands of the body that is computed on a product's tiles.
-
-        Its partial results have memory of their own where two merges share a kernel.
-        """
-        if id(merge) not in self._bodies:
-            make = self.make
-            body = make.bodies(merge.reader)[merge.body]
-            if merge.paired and body.workspace:
-                ((start, end),) = body.workspace
-                place = make.memory.more(end - start)
-                words = [*body.words[:-1], place]
-                body = replace(body, words=words, workspace=((place, place + end - start),))
-            self._bodies[id(merge)] = body
-        return self._bodies[id(merge)]
-
-    def _shares(self, merge: Merge) -> LaunchConfig:
-        """Return the arguments of a region on a product's tiles."""
-        make = self.make
-        return self._epilogues[id(merge)].shares(
-            make.memory.sizes, make.plan.threads, merge.shape.m, make.device.multiprocessors
-        )
-
-    def _call(self, merge: Merge, body: Body) -> tuple[KernelCall, Touched]:
-        """Return the launch of a product with the body that reads it, and a second product."""
+    def call(self, step: Step) -> KernelCall:
+        """Return the launch of a product with the region that reads it, and a second product."""
         make, memory = self.make, self.make.memory
-        product = self.product(merge)
+        merge, product = self.merge(step), self.product(step)
+        body = make.bodies(merge.reader, on_tiles=True)[0]
         (function,) = load(make.device, [product])
         operands = [memory.at(value) for value in merge.product.inputs[:2]]
         factors = memory.ranges(merge.product.inputs[:2])
         early = [factors[product.early]]
-        read, written = [*body.read], [*body.early, *body.workspace]
-        more = [*body.words, *self._shares(merge).numbers()]
-        pointers, across = [*range(len(body.words))], 0
-        if merge.behind is not None:
-            room, behind = self._behind[id(merge)].room, merge.behind
-            factor, other = behind.product.inputs[1], self.body(behind)
+        read = [*body.read]
+        more = [*body.words, *self._numbers(merge, merge)]
+        pointers, across, behind = [*range(len(body.words))], 0, merge.behind
+        if behind is not None:
+            room = self._chained[step.parts[0].node].room
+            factor, other = behind.product.inputs[1], make.bodies(behind.reader, on_tiles=True)[0]
             early += memory.ranges([factor])
             read += other.read
-            written += [*other.early, *other.workspace]
             more = [*more[:room], memory.at(factor), behind.shape.n]
             pointers += [room, *range(room + 2, room + 2 + len(other.words))]
-            more += [*other.words, *self._shares(behind).numbers()]
-            across = blocks_across(behind.shape)
-        call = call_of(
+            more += [*other.words, *self._numbers(behind, merge)]
+            across = grid_of(merge)[0][0]
+        return call_of(
             function, product, merge.shape, [*operands, 0, 0, 0, 0], more, pointers,
             (early, read), across,
         )
-        return call, Touched((*factors, *early, *read), tuple(written))
+
+    def end(self, step: Step) -> KernelCall:
+        """Return one of the launches that end the sums of the regions on a product's tiles."""
+        merge = self.merge(step)
+        self.product(step)  # it numbers the arguments that the ends have, too
+        piece = step.piece
+        for one in filter(None, (merge, merge.behind)):
+            shares, ends = self._ends(one, merge)
+            if piece < len(ends):
+                suffix, grid, block = ends[piece]
+                body = self.make.bodies(one.reader, on_tiles=True)[0]
+                name = f"{one.kernels.key}_{suffix}"
+                launch = Launch(name, grid, block, tuple(shares.numbers()))
+                address = self.make.modules.end(one.kernels, shares, suffix)
+                words = [*body.words, *launch.numbers]
+                return kernel_call(address, launch, words, len(body.words))
+            piece -= len(ends)
+        raise AssertionError("a launch that ends no sums")
+
+    def kernels(self, steps: Sequence[Step]) -> list[RegionKernels]:
+        """Return the kernels of regions that products compute, but for the ends of their sums."""
+        found = [
+            kernels_of(body)
+            for step in steps
+            if step.role is Role.EPILOGUE
+            for part in step.parts[1::2]
+            for body in bodies_of(part)
+        ]
+        return [kernels for kernels in found if kernels is not None]
+
+    def _ends(
+        self, merge: Merge, within: Merge
+    ) -> tuple[LaunchConfig, list[tuple[str, Grid, Grid]]]:
+        make = self.make
+        return ends_of(
+            merge, within, make.memory.sizes, make.plan.threads, make.device.multiprocessors
+        )
+
+    def _numbers(self, merge: Merge, within: Merge) -> list[int]:
+        """Return the arguments of a region on a product's tiles, behind its operands."""
+        return self._ends(merge, within)[0].numbers()

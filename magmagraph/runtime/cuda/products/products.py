@@ -3,80 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..compiler import begin_sources
-from ..launching.calls import KernelCall, driver
-from ..launching.streams import Range
-from .cuts import Configuration, cut_for, cut_of_rows
-from .small_gemm import (
+from ....codegen.cuda.products.shapes import ProductShape
+from ....codegen.cuda.products.small_gemm import (
     EARLY,
     FIRST_OF_EPILOGUE,
-    Epilogue,
     SmallProduct,
     complete_source,
 )
+from ....ir.ranges import Range
+from ..compiler import begin_sources
+from ..launching.calls import KernelCall, driver
 
-__all__ = ["ProductShape", "begin_load", "call_of", "cut_of", "load", "product_of"]
+__all__ = ["begin_load", "call_of", "load"]
 
 _MAX_SHARED, _CARVEOUT = 8, 9  # CU_FUNC_ATTRIBUTE_...
-_WITH_TENSOR_CORES = 80  # compute capability whose tensor cores take float32
-
-
-class ProductShape(NamedTuple):
-    """The key of a float32 product.
-
-    Attributes
-    ----------
-    m, n, k
-        Rows, columns and contracted extent.
-    transpose_a, transpose_b
-        Whether a is stored as (k, m), b as (n, k).
-    terms
-        3 for float32's accuracy, 1 for "tf32".
-    """
-
-    m: int
-    n: int
-    k: int
-    transpose_a: bool
-    transpose_b: bool
-    terms: int = 3
-
-
-def cut_of(
-    device: Any, shape: ProductShape, rows: bool = False, alone: bool = False
-) -> Configuration | None:
-    """Return how a product is cut on a device, or None where the library computes it.
-
-    Parameters
-    ----------
-    device, shape
-        Where, and what.
-    rows
-        Whether tiles have whole rows.
-    alone
-        See `cut_for`.
-    """
-    if int(device.architecture) < _WITH_TENSOR_CORES:
-        return None
-    if rows:
-        return cut_of_rows(shape.m, shape.n, shape.k, shape.terms)
-    return cut_for(shape.m, shape.n, shape.k, shape.terms, alone)
-
-
-def product_of(
-    shape: ProductShape, configuration: Configuration, epilogue: Epilogue, early: int
-) -> SmallProduct:
-    """Return the generated product of a shape; `early` is its factor that is read first."""
-    m, n, k, transpose_a, transpose_b, _ = shape
-    return SmallProduct(
-        configuration, transpose_a, transpose_b, (m if transpose_a else k) % 4 == 0,
-        (k if transpose_b else n) % 4 == 0, epilogue, k <= configuration.reach, early,
-    )
-
 
 _functions: dict[tuple[int, str], int] = {}
 _loaded: list[Any] = []  # modules live as long as the process: plans share their kernels

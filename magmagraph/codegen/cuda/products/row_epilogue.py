@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....codegen.c.scalar import load, store
-from ....codegen.c.text import indent
-from ....codegen.cuda.cuda_code import HALF_WARP
-from ....codegen.cuda.kernels import RegionKernels
-from ....codegen.cuda.limits import LANES
-from ....codegen.functions.scalar import computing_type
-from ....codegen.region.analysis import Fold, Region
-from ....codegen.region.parts import indexed
 from ....ir.graph import Node
+from ...c.scalar import load, store
+from ...c.text import indent
+from ...functions.scalar import computing_type
+from ...region.analysis import Fold, Region
+from ...region.parts import indexed
+from ..cuda_code import HALF_WARP
+from ..kernels import RegionKernels
+from ..limits import LANES
 from .cuts import Configuration
 from .epilogue import TileEpilogue
 from .small_gemm import Epilogue

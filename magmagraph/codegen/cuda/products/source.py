@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....codegen.cuda.prelude import complete
+from ..prelude import complete
 
 __all__ = ["complete_source"]
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from ....codegen.c.text import indent
 from ....ir.records import record
+from ...c.text import indent
 from .cuts import Configuration
 from .source import complete_source
 

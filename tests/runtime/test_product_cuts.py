@@ -1,4 +1,4 @@
-"""Plans whose products are followed by what reads them: on the host, against the plan as it was."""
+"""How generated products are cut into tiles, and which of their factors is read first."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from table import assert_agrees
 
 import magmagraph as mg
 from magmagraph.codegen.cuda.limits import MULTIPROCESSORS
+from magmagraph.codegen.cuda.products.cuts import SHARED, cut_for, cut_of_rows
+from magmagraph.codegen.cuda.products.shapes import read_first
 from magmagraph.ir.plan import Place
-from magmagraph.runtime.cuda.arrange import arranged, reader_of
-from magmagraph.runtime.cuda.products.cuts import SHARED, cut_for, cut_of_rows
-from magmagraph.runtime.cuda.products.merge import read_first
 
 
 def network(layers: int, batch: int, width: int) -> tuple[Any, list[Any]]:
@@ -30,48 +28,6 @@ def network(layers: int, batch: int, width: int) -> tuple[Any, list[Any]]:
     loss = mg.cross_entropy(value @ last, labels)
     updates = mg.optimizer.SGD(0.05, weight_decay=0.001).updates(loss, parameters)
     return mg.function([x, labels], loss, updates=updates, device="cpu"), parameters
-
-
-@pytest.mark.parametrize(("layers", "batch", "width"), [(1, 100, 528), (3, 100, 528), (4, 37, 300)])
-def test_an_arranged_plan_computes_the_same(
-    layers: int, batch: int, width: int, rng: np.random.Generator
-) -> None:
-    f, parameters = network(layers, batch, width)
-    feeds = [
-        rng.standard_normal((batch, 784)).astype("f4"),
-        rng.integers(0, 10, batch).astype("i4"),
-    ]
-    begun = [p.value for p in parameters]
-    losses = [f(*feeds) for _ in range(3)]
-    wanted = [p.value for p in parameters]
-    for parameter, value in zip(parameters, begun, strict=True):
-        parameter.value = value
-    plan = f._last.plan
-    changed = arranged(plan)
-    bound = f._compiled.bind(changed)
-    for loss in losses:
-        assert_agrees(bound.run(feeds)[0], loss, "reassoc")
-    for parameter, value in zip(parameters, wanted, strict=True):
-        assert_agrees(parameter.value, value, "reassoc")  # sums begin at other addresses
-
-
-def test_readers_follow_their_products_and_write_elsewhere() -> None:
-    f, _ = network(3, 100, 528)
-    f(np.zeros((100, 784), "f4"), np.zeros(100, "i4"))
-    plan = f._last.plan
-    changed = arranged(plan)
-    assert changed is not plan
-    assert sorted(map(id, (s.node for s in changed.steps))) == sorted(
-        map(id, (s.node for s in plan.steps))
-    )
-    readers = [reader_of(changed, changed.steps, i) for i in range(len(changed.steps))]
-    behind = [r is not None and r.place == i + 1 for i, r in enumerate(readers)]
-    before = [reader_of(plan, plan.steps, i) for i in range(len(plan.steps))]
-    assert sum(behind) > sum(r is not None and r.place == i + 1 for i, r in enumerate(before))
-    assert changed.arena > plan.arena
-    for slot in changed.slots:
-        if slot.place is Place.ARENA:
-            assert slot.offset + slot.size <= changed.arena
 
 
 def test_what_was_written_longer_ago_is_read_first() -> None:
@@ -136,10 +92,3 @@ def test_rows_of_a_tile_are_whole() -> None:
         cut = cut_of_rows(100, n, 528)
         assert cut is not None and cut.columns >= n and cut.shared <= SHARED
     assert cut_of_rows(100, 33, 528) is None and cut_of_rows(100, 10, 1 << 20) is None
-
-
-def test_a_plan_without_products_stays_as_it_is() -> None:
-    x = mg.var("x", shape=(40,))
-    f = mg.function([x], mg.sum(mg.exp(x)), device="cpu")
-    f(np.zeros(40, "f4"))
-    assert arranged(f._last.plan) is f._last.plan

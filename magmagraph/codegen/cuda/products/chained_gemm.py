@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ....codegen.c.text import indent
-from ....codegen.cuda.kernels import RegionKernels
-from ....codegen.cuda.limits import LANES, MULTIPROCESSORS
 from ....ir.graph import Node
+from ...c.text import indent
+from ..kernels import RegionKernels
+from ..limits import LANES, MULTIPROCESSORS
 from .cuts import Configuration, Tile
 from .epilogue import RegionEpilogue
-from .products import ProductShape
 from .row_epilogue import RowEpilogue
+from .shapes import ProductShape
 from .small_gemm import FIRST_OF_EPILOGUE, Epilogue
 
 __all__ = ["ChainedGemm", "blocks_across", "gains_from_chaining", "tile_behind"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....codegen.cuda.limits import MULTIPROCESSORS
 from ....ir.records import record
+from ..limits import MULTIPROCESSORS
 
 __all__ = ["Configuration", "Tile", "cut_for", "cut_of_rows"]
 

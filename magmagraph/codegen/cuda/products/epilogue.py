@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....codegen.c.scalar import load, storage_type, store
-from ....codegen.c.text import indent
-from ....codegen.cuda.cuda_code import CudaCode
-from ....codegen.cuda.kernels import RegionKernels
-from ....codegen.cuda.launch_config import LaunchConfig
-from ....codegen.functions.scalar import computing_type
-from ....codegen.region.analysis import Fold, Output, Region
-from ....codegen.region.parts import indexed
 from ....ir.graph import Node
+from ...c.scalar import load, storage_type, store
+from ...c.text import indent
+from ...functions.scalar import computing_type
+from ...region.analysis import Fold, Output, Region
+from ...region.parts import indexed
+from ..cuda_code import CudaCode
+from ..kernels import RegionKernels
+from ..launch_config import LaunchConfig
 from .cuts import Configuration, Tile
 from .small_gemm import FIRST_OF_EPILOGUE, Epilogue
 
-__all__ = ["RegionEpilogue", "TileEpilogue", "product_read"]
+__all__ = ["RegionEpilogue", "TileEpilogue", "product_read", "shares_on_tiles"]
 
 
 def product_read(region: Region, parameter: int) -> Node | None:
@@ -91,14 +91,32 @@ class TileEpilogue:
         """Return how many lines of partial results the blocks write."""
         return -(-m // self.configuration.rows)
 
-    def shares(
-        self, sizes: Mapping[str, int], lines: int, m: int, multiprocessors: int
-    ) -> LaunchConfig:
-        """Return the numbers of the region, and the launches that end its sums."""
-        shares = LaunchConfig(self.kernels, sizes, lines, multiprocessors)
-        for position in range(len(self.kernels.region.folds)):
-            shares.used_lines[position] = self.lines(m)
-        return shares
+
+def shares_on_tiles(
+    kernels: RegionKernels,
+    rows: int,
+    sizes: Mapping[str, int],
+    lines: int,
+    m: int,
+    multiprocessors: int,
+) -> LaunchConfig:
+    """Return the numbers of a region on tiles, and the launches that end its sums.
+
+    Parameters
+    ----------
+    kernels
+        Of the region.
+    rows
+        Of a tile.
+    sizes, lines, multiprocessors
+        See `launches_of`.
+    m
+        Rows of the product's result.
+    """
+    shares = LaunchConfig(kernels, sizes, lines, multiprocessors)
+    for position in range(len(kernels.region.folds)):
+        shares.used_lines[position] = -(-m // rows)
+    return shares
 
 
 class RegionEpilogue(TileEpilogue):

@@ -1,0 +1,1 @@
+"""Generated matrix products, and the regions that are computed on their tiles."""

@@ -24,6 +24,7 @@ __all__ = [
     "SMALL_ORDER",
     "SUPPORT_HEADER",
     "SUPPORT_LEVEL",
+    "UPDATE_LEVEL",
     "Fixed",
     "blas_source",
     "convolution_source",
@@ -32,6 +33,7 @@ __all__ = [
     "pooling_source",
     "support_source",
     "tiled_source",
+    "update_source",
 ]
 
 SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call may wait for it
@@ -39,6 +41,7 @@ BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call may wait for the 
 PRODUCT_LEVEL = "1"
 CONVOLUTION_LEVEL = "2"
 LINALG_LEVEL = "3"
+UPDATE_LEVEL = "3"
 SMALL_ORDER = 32  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
@@ -165,6 +168,44 @@ def linalg_source(real: str) -> str:
     return "\n".join(parts)
 
 
+def update_source(value: str, how: str) -> str:
+    """Return the C source of updates at positions of elements of a C type.
+
+    `how` is "set", "add", "multiply", "min" or "max". Whole numbers wrap around, and NaN is both
+    the least and the largest number, as NumPy has it.
+    """
+    real = value in _BYTES
+    # Whole numbers are computed without signs: there C defines what overflows.
+    number = "" if real else "(uint64_t)"
+    nan = " | ((a) != (a))" if real else ""
+    combined = {
+        "set": "(b)",
+        "add": f"({value})({number}(a) + {number}(b))",
+        "multiply": f"({value})({number}(a) * {number}(b))",
+        "min": f"((((a) <= (b)){nan}) ? (a) : (b))",
+        "max": f"((((a) >= (b)){nan}) ? (a) : (b))",
+    }
+    # Minus zero: plus zero would change the sign of it.
+    nothing = {"add": "-0.0" if real else "0", "multiply": "1"}
+    if real:
+        nothing |= {"min": "__builtin_inf()", "max": "-__builtin_inf()"}
+    else:
+        low, high = _limits(value)
+        nothing |= {"min": high, "max": low}
+    parts = [f"#define VALUE {value}", f"#define COMBINE(a, b) {combined[how]}"]
+    if how in nothing:
+        parts.append(f"#define NOTHING (({value}){nothing[how]})")
+    if real and how == "add":
+        parts.append("#define SCALED")
+    return "\n".join([*parts, _text("positions"), _text("updates")])
+
+
+def _limits(value: str) -> tuple[str, str]:
+    """Return the names of the least and the largest number of an integer type of C."""
+    name = value.removesuffix("_t").upper()
+    return ("0" if name[0] == "U" else f"{name}_MIN"), f"{name}_MAX"
+
+
 _BYTES = {"float": 4, "double": 8}
 
 
@@ -183,6 +224,8 @@ def fixed_sources() -> Iterator[Fixed]:
         products = (("blas", blas_source, BLAS_LEVEL), ("tiles", tiled_source, PRODUCT_LEVEL))
         for name, source, level in products:
             yield Fixed(f"{name}-{digits}", SUPPORT_HEADER + source(real), level)
+        text = SUPPORT_HEADER + update_source(real, "add")
+        yield Fixed(f"update-{digits}", text, UPDATE_LEVEL)
         text = SUPPORT_HEADER + linalg_source(real)
         yield Fixed(f"linalg-{digits}", text, LINALG_LEVEL)
     for algorithm in (*TILES, "direct", "im2col"):

@@ -31,6 +31,9 @@ LIBRARIES = ("magmagraph", "jax", "torch")
 TOLERANCE = 2e-3  # of the largest element: sums of a million float32 numbers in other orders
 ROUNDS = 5
 SECONDS = 0.05  # of calls that are timed, in a round
+# What is compared with the best peer: the median and the least of rounds, and the time of all
+# threads on processors, which other work on the machine hardly changes.
+RATIOS = {"ratio": "", "ratio of the least": " least", "ratio of processor time": " processor"}
 SAME: Any = object()  # our words, with the functions of another library
 
 # A call of the program, what waits for calls, and what makes NumPy arrays of results.
@@ -279,7 +282,7 @@ def _begin(library: str, program: Program, arrays: Sequence[np.ndarray], device:
 def _timed(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the seconds of a call among a round of them."""
     call, wait, count = state["call"], state["wait"], state["count"]
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     if state["queued"]:
         for _ in range(count):
             made = call()
@@ -287,7 +290,8 @@ def _timed(state: Mapping[str, Any]) -> dict[str, Any]:
     else:
         for _ in range(count):
             wait(call())
-    return {"seconds": (time.perf_counter() - began) / count}
+    seconds, processor = time.perf_counter() - began, time.process_time() - worked
+    return {"seconds": seconds / count, "processor": processor / count}
 
 
 def _measured(
@@ -299,7 +303,7 @@ def _measured(
     for _ in range(rounds):
         for name, worker in taking.items():
             if "error" not in found[name]:
-                found[name].setdefault("times", []).append(_asked(worker, "").get("seconds"))
+                found[name].setdefault("rounds", []).append(_asked(worker, ""))
     return found
 
 
@@ -335,17 +339,19 @@ def _summary(program: Program, found: dict[str, Any]) -> dict[str, Any]:
             summary[f"{name} error"] = one["error"]
             continue
         summary[f"{name} first"] = round(one["first"], 3)
-        times = [seconds for seconds in one.get("times", ()) if seconds is not None]
-        if times:
+        rounds = [each for each in one.get("rounds", ()) if "seconds" in each]
+        if rounds:
+            times = [each["seconds"] for each in rounds]
             summary[name] = round(statistics.median(times) * 1e6, 1)
             summary[f"{name} least"] = round(min(times) * 1e6, 1)
+            summary[f"{name} processor"] = round(min(r["processor"] for r in rounds) * 1e6, 1)
     if program.compare and "digest" in ours:
         summary["differs from"] = [
             name for name, one in found.items()
             if name != "magmagraph" and "digest" in one and not same(ours["digest"], one["digest"])
         ]  # fmt: skip
     if "magmagraph" in summary and not summary.get("differs from"):
-        for key, suffix in (("ratio", ""), ("ratio of the least", " least")):
+        for key, suffix in RATIOS.items():
             peers = [summary[n + suffix] for n in ("jax", "torch") if n + suffix in summary]
             if peers:
                 summary[key] = round(summary["magmagraph" + suffix] / min(peers), 3)
@@ -353,10 +359,10 @@ def _summary(program: Program, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(results: Mapping[str, Any]) -> None:
-    columns = ("magmagraph", "jax", "torch", "ratio", "ratio of the least")
+    columns = ("magmagraph", "jax", "torch", *RATIOS)
     rows = [(name, *(one.get(key, "") for key in columns)) for name, one in results.items()]
     common.table(rows, ("program, microseconds a call", *columns))
-    for key in ("ratio", "ratio of the least"):
+    for key in RATIOS:
         ratios = [one[key] for one in results.values() if key in one]
         if ratios:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))

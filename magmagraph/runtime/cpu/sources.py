@@ -20,6 +20,7 @@ __all__ = [
     "BLAS_LEVEL",
     "CONVOLUTION_LEVEL",
     "LINALG_LEVEL",
+    "ORDER_LEVEL",
     "PRODUCT_LEVEL",
     "SMALL_ORDER",
     "SUPPORT_HEADER",
@@ -30,6 +31,7 @@ __all__ = [
     "convolution_source",
     "fixed_sources",
     "linalg_source",
+    "order_source",
     "pooling_source",
     "support_source",
     "tiled_source",
@@ -42,6 +44,7 @@ PRODUCT_LEVEL = "1"
 CONVOLUTION_LEVEL = "2"
 LINALG_LEVEL = "3"
 UPDATE_LEVEL = "3"
+ORDER_LEVEL = "3"
 SMALL_ORDER = 32  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
@@ -200,6 +203,24 @@ def update_source(value: str, how: str) -> str:
     return "\n".join([*parts, _text("positions"), _text("updates")])
 
 
+# Exponent bits of the infinity of each kind of floats.
+_INFINITE = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
+
+
+def order_source(name: str) -> str:
+    """Return the C source of the order of elements of a kind, such as "signed32" or "bfloat16"."""
+    kind = name.rstrip("0123456789")
+    bits = int(name.removeprefix(kind))
+    macros = {
+        "BITS": f"uint{bits}_t",
+        "KEY": f"uint{max(bits, 32)}_t",
+        "PACKED": "unsigned __int128" if bits == 64 else "uint64_t",
+        "SIGN": "0" if kind == "unsigned" else f"((uint{bits}_t)1 << {bits - 1})",
+        "INFINITE": f"((uint{bits}_t){_INFINITE.get(name, 0)}u)",
+    }
+    return "\n".join([*(f"#define {n} {text}" for n, text in macros.items()), _text("order")])
+
+
 def _limits(value: str) -> tuple[str, str]:
     """Return the names of the least and the largest number of an integer type of C."""
     name = value.removesuffix("_t").upper()
@@ -224,6 +245,7 @@ def fixed_sources() -> Iterator[Fixed]:
         products = (("blas", blas_source, BLAS_LEVEL), ("tiles", tiled_source, PRODUCT_LEVEL))
         for name, source, level in products:
             yield Fixed(f"{name}-{digits}", SUPPORT_HEADER + source(real), level)
+        yield Fixed(f"order-{digits}", SUPPORT_HEADER + order_source(digits), ORDER_LEVEL)
         text = SUPPORT_HEADER + update_source(real, "add")
         yield Fixed(f"update-{digits}", text, UPDATE_LEVEL)
         text = SUPPORT_HEADER + linalg_source(real)

@@ -20,6 +20,7 @@ _FILES = (
     "attention",
     "indexed",
     "scatter",
+    "order",
     "linalg",
     "transform",
     "join",

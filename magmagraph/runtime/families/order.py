@@ -1,0 +1,43 @@
+"""The positions that sort lines, or the first of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...codegen.steps import shape_of
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.plan import KernelFamily, Step
+from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, order_room
+
+if TYPE_CHECKING:
+    from ..cpu.kernel_args import KernelArgs, StepArgs
+
+
+def _takes(node: Node) -> bool:
+    return node.op in (ARGSORT, FIRST_ORDERED)
+
+
+def _refusal(node: Node, device: str) -> str | None:
+    return None if device == "cpu" else "CuPy's library sorts on a GPU"
+
+
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
+    from ..cpu.order import order_step
+
+    (x,), (out,) = step.inputs, step.outputs
+    shape, axis = shape_of(x.type), step.node.attrs["axis"]
+    after = math.prod(shape[axis + 1 :])
+    lines = math.prod(shape[:axis]) * after
+    each = dims.evaluate(order_room(step.node), cells.sizes)
+    call = order_step(
+        x.type.dtype, cells.at(out), cells.at(x), lines, shape[axis], after,
+        shape_of(out.type)[axis], largest=bool(step.node.attrs.get("largest")),
+        room=0 if step.workspace is None else cells.address[step.workspace], each=each,
+        threads=max(1, cells.plan.threads),
+    )  # fmt: skip
+    return (*call, cells.dynamic({0: out.slot, 1: x.slot}))
+
+
+ORDER = KernelFamily("order", takes=_takes, refusal=_refusal, cpu=_cpu)

@@ -56,6 +56,7 @@ static inline int64_t owned(int64_t n, int64_t* to, int64_t* from, int64_t low, 
     for (int64_t k = 0; k < n; k++) {                                                              \
         VALUE* row = out + to[k] * (WIDTH);                                                        \
         const VALUE* value = values + (from ? from[k] : k) * (WIDTH);                              \
+        _Pragma("omp simd")                                                                        \
         for (int64_t j = (FIRST); j < (LAST); j++) row[j] = COMBINE(row[j], TAKEN(value[j]));      \
     }
 

@@ -102,3 +102,16 @@ def test_orders_stay_in_c_in_loops(rng):
     wanted = np.sort(data.astype(np.float64), 1)[:, -3:].sum()
     assert mg.dtypes.tolerance(np.dtype("float32"), "reassoc").close(total, wanted, 180.0)
     assert f._last.is_program
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "uint64", "bfloat16", "float64"])
+def test_places_in_sorted_lines(rng, dtype, side):
+    """NaN stands behind all numbers, in the line as among the values."""
+    a, v = mg.input("a", ("n",), dtype), mg.input("v", ("k", 3), dtype)
+    f = mg.function([a, v], mg.searchsorted(a, v, side), device="cpu")
+    for n, k in ((0, 2), (1, 5), (7, 0), (100, 23), (1025, 4000)):
+        line, values = np.sort(held(rng, (n,), dtype).astype("f8")), held(rng, (k, 3), dtype)
+        wanted = np.searchsorted(line, values.astype("f8"), side)
+        np.testing.assert_array_equal(f(line.astype(values.dtype), values), wanted, strict=True)
+    assert families(f) == {"order"}

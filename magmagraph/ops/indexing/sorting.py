@@ -472,6 +472,12 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Node
     return SEARCHSORTED(line, values, side=side)
 
 
+def _places_scratch(node: Node, threads: int) -> Extent:
+    """Return the bytes of the keys of a sorted line."""
+    (line, _) = node.inputs
+    return builtins.max(line.dtype.itemsize, 4) * line.shape[0]
+
+
 SEARCHSORTED = Op(
     name="searchsorted",
     kind=Kind.INDEX,
@@ -479,6 +485,7 @@ SEARCHSORTED = Op(
     rule=_searchsorted_type,
     attributes={"side": "Literal['left', 'right']"},
     evaluate=lambda xp, a, v, *, side: xp.searchsorted(sortable(a), sortable(v), side=side),
+    kernel=Kernel(scratch=_places_scratch),
     no_gradient="integer valued",
     onnx=onnx_forms.counted_below,
     batching=_map_searchsorted,

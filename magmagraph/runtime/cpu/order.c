@@ -209,3 +209,60 @@ void mg_order(void** arguments)
     if (threads > o.lines * o.extent / 4096) threads = o.lines * o.extent / 4096;
     mg_parallel(some_lines, &o, threads < o.lines ? threads : o.lines);
 }
+
+/* ---- Places in a sorted line ---------------------------------------------------------------- */
+
+enum { VALUES = 64 };
+
+typedef struct {
+    const BITS* values;
+    int64_t* out;
+    const KEY* line;
+    int64_t extent, count, right;
+} places;
+
+/* Each of VALUES numbers halves the part of the line that it may stand in, all in step. */
+#define MG_HALVE(BEFORE)                                                                           \
+    for (int64_t left = extent; left > 1; left -= left / 2) {                                      \
+        const KEY half = (KEY)(left / 2);                                                          \
+        _Pragma("omp simd")                                                                        \
+        for (int k = 0; k < VALUES; k++)                                                           \
+            at[k] += half & (KEY)-(KEY)(line[at[k] + half - 1] BEFORE keys[k]);                    \
+    }                                                                                              \
+    for (int k = 0; k < VALUES; k++) at[k] += line[at[k]] BEFORE keys[k]
+
+static void some_places(void* context, int64_t thread, int64_t threads)
+{
+    const places* p = context;
+    const KEY* restrict line = p->line;
+    const int64_t extent = p->extent;
+    int64_t begin, end;
+    mg_split(p->count, VALUES, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i += VALUES) {
+        KEY keys[VALUES], at[VALUES];
+        const int64_t n = end - i < VALUES ? end - i : VALUES;
+        for (int64_t k = 0; k < n; k++) keys[k] = key_of(p->values[i + k]);
+        for (int64_t k = n; k < VALUES; k++) keys[k] = 0;
+        memset(at, 0, sizeof at);
+        if (p->right) { MG_HALVE(<=); }
+        else { MG_HALVE(<); }
+        for (int64_t k = 0; k < n; k++) p->out[i + k] = (int64_t)at[k];
+    }
+}
+
+/* Arguments: out, a sorted line, values, extent of the line, how many values, whether behind equal
+   elements, room for the keys of the line. */
+void mg_places(void** arguments)
+{
+    const BITS* in = arguments[1];
+    KEY* line = arguments[6];
+    places p = { arguments[2], arguments[0], line, (int64_t)arguments[3], (int64_t)arguments[4],
+                 (int64_t)arguments[5] };
+    if (!p.count) return;
+    if (!p.extent) {
+        memset(p.out, 0, (size_t)p.count * sizeof(int64_t));
+        return;
+    }
+    for (int64_t i = 0; i < p.extent; i++) line[i] = key_of(in[i]);
+    mg_parallel(some_places, &p, p.count / 4096);
+}

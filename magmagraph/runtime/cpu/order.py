@@ -1,6 +1,6 @@
-"""The positions that sort lines, or the first of them.
+"""The positions that sort lines, or the first of them; places in a sorted line.
 
-A step of a :class:`~magmagraph.runtime.cpu.support.Program`; `order.c` has the kernel, which is
+Steps of a :class:`~magmagraph.runtime.cpu.support.Program`; `order.c` has the kernel, which is
 compiled for an element type.
 """
 
@@ -15,7 +15,7 @@ from ...dtypes import is_float
 from .sources import ORDER_LEVEL, order_source
 from .support import function_address, load_kernels_together
 
-__all__ = ["order_step"]
+__all__ = ["order_step", "places_step"]
 
 Step = tuple[int, list[int]]
 
@@ -58,7 +58,41 @@ def order_step(
     CompilerUnavailable
         Where there is no working C compiler.
     """
-    kind = "float" if is_float(dtype) else {"i": "signed"}.get(dtype.kind, "unsigned")
-    name = dtype.name if dtype.name == "bfloat16" else f"{kind}{8 * dtype.itemsize}"
     cells = [out, x, lines, extent, step, count, int(largest), room, each, threads]
-    return function_address(_library(name), "mg_order"), cells
+    return function_address(_library(_kind(dtype)), "mg_order"), cells
+
+
+def places_step(
+    dtype: np.dtype, out: int, line: int, values: int, extent: int, count: int, *, right: bool,
+    room: int,
+) -> Step:  # fmt: skip
+    """Return the step that finds where values would stand in a sorted line.
+
+    Parameters
+    ----------
+    dtype
+        Of the line and the values.
+    out, line, values : int
+        Addresses of the places (int64), of the line and of the values.
+    extent, count : int
+        Elements of the line, and values. Zero is fine.
+    right : bool
+        Behind equal elements; else before them.
+    room : int
+        Address of memory for the line's keys: 4 bytes each, 8 for elements of 8.
+
+    Returns
+    -------
+    (int, list of int)
+        Function and cells: 0 out, 1 line, 2 values, 3-4 sizes, 5 right, 6 room.
+    """
+    cells = [out, line, values, extent, count, int(right), room]
+    return function_address(_library(_kind(dtype)), "mg_places"), cells
+
+
+def _kind(dtype: np.dtype) -> str:
+    """Return the name by which the source knows the elements of a dtype."""
+    if dtype.name == "bfloat16":
+        return dtype.name
+    kind = "float" if is_float(dtype) else {"i": "signed"}.get(dtype.kind, "unsigned")
+    return f"{kind}{8 * dtype.itemsize}"

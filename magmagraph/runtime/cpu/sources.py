@@ -25,6 +25,7 @@ __all__ = [
     "SMALL_ORDER",
     "SUPPORT_HEADER",
     "SUPPORT_LEVEL",
+    "SCAN_LEVEL",
     "UPDATE_LEVEL",
     "Fixed",
     "blas_source",
@@ -33,6 +34,7 @@ __all__ = [
     "linalg_source",
     "order_source",
     "pooling_source",
+    "scan_source",
     "support_source",
     "tiled_source",
     "update_source",
@@ -45,6 +47,7 @@ CONVOLUTION_LEVEL = "2"
 LINALG_LEVEL = "3"
 UPDATE_LEVEL = "3"
 ORDER_LEVEL = "3"
+SCAN_LEVEL = "3"
 SMALL_ORDER = 32  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
@@ -171,8 +174,8 @@ def linalg_source(real: str) -> str:
     return "\n".join(parts)
 
 
-def update_source(value: str, how: str) -> str:
-    """Return the C source of updates at positions of elements of a C type.
+def _combined(value: str, how: str) -> str:
+    """Return the C expression of two elements, `a` and `b`, combined.
 
     `how` is "set", "add", "multiply", "min" or "max". Whole numbers wrap around, and NaN is both
     the least and the largest number, as NumPy has it.
@@ -181,13 +184,27 @@ def update_source(value: str, how: str) -> str:
     # Whole numbers are computed without signs: there C defines what overflows.
     number = "" if real else "(uint64_t)"
     nan = " | ((a) != (a))" if real else ""
-    combined = {
+    return {
         "set": "(b)",
         "add": f"({value})({number}(a) + {number}(b))",
         "multiply": f"({value})({number}(a) * {number}(b))",
         "min": f"((((a) <= (b)){nan}) ? (a) : (b))",
         "max": f"((((a) >= (b)){nan}) ? (a) : (b))",
-    }
+    }[how]
+
+
+def scan_source(value: str, how: str) -> str:
+    """Return the C source of scans of elements of a C type, combined as updates combine them."""
+    macros = f"#define VALUE {value}\n#define COMBINE(a, b) {_combined(value, how)}\n"
+    return macros + _text("scans")
+
+
+def update_source(value: str, how: str) -> str:
+    """Return the C source of updates at positions of elements of a C type.
+
+    `how` is "set", "add", "multiply", "min" or "max".
+    """
+    real = value in _BYTES
     # Minus zero: plus zero would change the sign of it.
     nothing = {"add": "-0.0" if real else "0", "multiply": "1"}
     if real:
@@ -195,7 +212,7 @@ def update_source(value: str, how: str) -> str:
     else:
         low, high = _limits(value)
         nothing |= {"min": high, "max": low}
-    parts = [f"#define VALUE {value}", f"#define COMBINE(a, b) {combined[how]}"]
+    parts = [f"#define VALUE {value}", f"#define COMBINE(a, b) {_combined(value, how)}"]
     if how in nothing:
         parts.append(f"#define NOTHING (({value}){nothing[how]})")
     if real and how == "add":
@@ -246,6 +263,7 @@ def fixed_sources() -> Iterator[Fixed]:
         for name, source, level in products:
             yield Fixed(f"{name}-{digits}", SUPPORT_HEADER + source(real), level)
         yield Fixed(f"order-{digits}", SUPPORT_HEADER + order_source(digits), ORDER_LEVEL)
+        yield Fixed(f"scan-{digits}", SUPPORT_HEADER + scan_source(real, "add"), SCAN_LEVEL)
         text = SUPPORT_HEADER + update_source(real, "add")
         yield Fixed(f"update-{digits}", text, UPDATE_LEVEL)
         text = SUPPORT_HEADER + linalg_source(real)

@@ -11,35 +11,13 @@ import functools
 
 import numpy as np
 
-from ...dtypes import is_bool, is_complex, is_float
+from .combining import combining_words
 from .sources import UPDATE_LEVEL, update_source
 from .support import function_address, load_kernels_together
 
-__all__ = ["refusal", "update_step"]
+__all__ = ["update_step"]
 
 Step = tuple[int, list[int]]
-_REAL = {4: "float", 8: "double"}
-
-
-def _words(dtype: np.dtype, how: str) -> tuple[str, int] | None:
-    """Return the C type to combine elements of a dtype in, and how many of it an element is."""
-    if how == "set":
-        return f"uint{8 * min(dtype.itemsize, 8)}_t", max(1, dtype.itemsize // 8)
-    if is_bool(dtype):
-        return None
-    if is_complex(dtype):
-        return (_REAL[dtype.itemsize // 2], 2) if how == "add" else None
-    if is_float(dtype):
-        return (_REAL[dtype.itemsize], 1) if dtype.itemsize >= 4 else None
-    return f"{'u' if dtype.kind == 'u' else ''}int{8 * dtype.itemsize}_t", 1
-
-
-def refusal(dtype: np.dtype, how: str) -> str | None:
-    """Return why no kernel combines elements of a dtype, or None."""
-    if _words(dtype, how) is None:
-        return f"kernels have no {how} of {dtype.name}"
-    return None
-
 
 @functools.lru_cache(maxsize=64)
 def _library(value: str, how: str) -> ctypes.CDLL:
@@ -57,7 +35,7 @@ def update_step(
     Parameters
     ----------
     dtype
-        Of everything but the positions; `refusal` tells which there are.
+        Of everything but the positions; `combining.refusal` tells which there are.
     how : str
         "set" (of equal positions the last one stays), "add", "multiply", "min" or "max".
     out, values, positions : int
@@ -88,7 +66,7 @@ def update_step(
     CompilerUnavailable
         Where there is no working C compiler.
     """
-    words = _words(dtype, how)
+    words = combining_words(dtype, how)
     assert words is not None, "the family has refused it"
     value, each = words
     sizes = [parts, rows, count, width * each]

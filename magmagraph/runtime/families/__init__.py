@@ -21,6 +21,7 @@ _FILES = (
     "indexed",
     "scatter",
     "order",
+    "scans",
     "linalg",
     "transform",
     "join",

@@ -34,7 +34,7 @@ def _refusal(node: Node, device: str) -> str | None:
         return f"positions are int32 or int64, not {node.inputs[1].dtype.name}"
     if node.op is TAKE:
         return None
-    from ..cpu.updates import refusal
+    from ..cpu.combining import refusal
 
     return refusal(node.dtype, how)
 

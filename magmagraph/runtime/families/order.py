@@ -1,4 +1,4 @@
-"""The positions that sort lines, or the first of them."""
+"""The positions that sort lines, or the first of them; places in a sorted line."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 from ...codegen.steps import shape_of
 from ...ir import dims
+from ...ir.fallback import Refused
 from ...ir.graph import Node
 from ...ir.plan import KernelFamily, Step
-from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, order_room
+from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, SEARCHSORTED, order_room
 
 if TYPE_CHECKING:
     from ..cpu.kernel_args import KernelArgs, StepArgs
 
+_LONGEST = 1 << 32  # elements of a line: a key of 32 bits and a position make 64
+
 
 def _takes(node: Node) -> bool:
-    return node.op in (ARGSORT, FIRST_ORDERED)
+    return node.op in (ARGSORT, FIRST_ORDERED, SEARCHSORTED)
 
 
 def _refusal(node: Node, device: str) -> str | None:
@@ -24,9 +27,21 @@ def _refusal(node: Node, device: str) -> str | None:
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
-    from ..cpu.order import order_step
+    from ..cpu.order import order_step, places_step
 
-    (x,), (out,) = step.inputs, step.outputs
+    if max(shape_of(step.inputs[0].type), default=0) > _LONGEST:
+        raise Refused(f"kernels number the elements of a line up to {_LONGEST}", expected=True)
+    room = 0 if step.workspace is None else cells.address[step.workspace]
+    (out,) = step.outputs
+    if step.node.op is SEARCHSORTED:
+        line, values = step.inputs
+        call = places_step(
+            line.type.dtype, cells.at(out), cells.at(line), cells.at(values),
+            *shape_of(line.type), math.prod(shape_of(values.type)),
+            right=step.node.attrs["side"] == "right", room=room,
+        )  # fmt: skip
+        return (*call, cells.dynamic({0: out.slot, 1: line.slot, 2: values.slot}))
+    (x,) = step.inputs
     shape, axis = shape_of(x.type), step.node.attrs["axis"]
     after = math.prod(shape[axis + 1 :])
     lines = math.prod(shape[:axis]) * after
@@ -34,8 +49,7 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     call = order_step(
         x.type.dtype, cells.at(out), cells.at(x), lines, shape[axis], after,
         shape_of(out.type)[axis], largest=bool(step.node.attrs.get("largest")),
-        room=0 if step.workspace is None else cells.address[step.workspace], each=each,
-        threads=max(1, cells.plan.threads),
+        room=room, each=each, threads=max(1, cells.plan.threads),
     )  # fmt: skip
     return (*call, cells.dynamic({0: out.slot, 1: x.slot}))
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { SHORT = 96, BLOCK = 32, KEY_BITS = 8 * sizeof(KEY) };
+enum { WORK = 30 }; /* for an element, in the pool's units */
 
 typedef struct {
     const BITS* in;
@@ -206,8 +207,9 @@ void mg_order(void** arguments)
     int64_t threads = (int64_t)arguments[9];
     o.radix = o.each >= 2 * o.extent;
     if (!o.lines || !o.count) return;
-    if (threads > o.lines * o.extent / 4096) threads = o.lines * o.extent / 4096;
-    mg_parallel(some_lines, &o, threads < o.lines ? threads : o.lines);
+    const int64_t size = o.lines * o.extent;
+    if (threads > size / 4096) threads = size / 4096;
+    mg_share(some_lines, &o, threads < o.lines ? threads : o.lines, WORK * size);
 }
 
 /* ---- Places in a sorted line ---------------------------------------------------------------- */
@@ -264,5 +266,5 @@ void mg_places(void** arguments)
         return;
     }
     for (int64_t i = 0; i < p.extent; i++) line[i] = key_of(in[i]);
-    mg_parallel(some_places, &p, p.count / 4096);
+    mg_share(some_places, &p, p.count / 4096, WORK * p.count);
 }

@@ -3,6 +3,7 @@
    axes, along the middle one. */
 
 enum { LINES = 8, COLUMNS = 1024 };
+enum { WORK = 8 }; /* for an element, in the pool's units */
 
 typedef struct {
     const VALUE* in;
@@ -77,5 +78,5 @@ void mg_scan(void** arguments)
                (int64_t)arguments[4], (int64_t)arguments[5], 0 };
     s.pieces = (s.after + COLUMNS - 1) / COLUMNS;
     const int64_t size = s.before * s.extent * s.after;
-    if (size > 0) mg_parallel(some_of, &s, size / 32768);
+    if (size > 0) mg_share(some_of, &s, size / 32768, WORK * size);
 }

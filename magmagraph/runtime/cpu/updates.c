@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { CHUNKS = 8, BLOCK = 256 };
+enum { WORK = 8 }; /* for a value, in the pool's units */
 
 typedef struct {
     VALUE* out;
@@ -160,15 +161,17 @@ void mg_update(void** arguments)
     if (!size) return;
     if (!base) memset(u.out, 0, size);
     else if (base != u.out) memcpy(u.out, base, size);
-    const int64_t threads = u.parts * u.count * u.width / 32768, each = u.rows * u.width;
-    if (u.parts > 1) mg_parallel(by_parts, &u, threads);
+    const int64_t values = u.parts * u.count * u.width, threads = values / 32768;
+    const int64_t each = u.rows * u.width, work = WORK * values;
+    if (u.parts > 1) mg_share(by_parts, &u, threads, work);
     else if (threads < 2) by_columns(&u, 0, 1);
 #ifdef NOTHING
     else if (u.copies && 2 * CHUNKS * each <= u.count * u.width) {
-        mg_parallel(by_chunks, &u, threads);
+        mg_share(by_chunks, &u, threads, work);
         join_chunks(&u);
     }
 #endif
-    else if (u.width * sizeof(VALUE) >= 256 || each == u.width) mg_parallel(by_columns, &u, threads);
-    else mg_parallel(by_rows, &u, threads);
+    else if (u.width * sizeof(VALUE) >= 256 || each == u.width)
+        mg_share(by_columns, &u, threads, work);
+    else mg_share(by_rows, &u, threads, work);
 }

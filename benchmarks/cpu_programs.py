@@ -1,4 +1,4 @@
-"""Measure: everyday programs on the CPU beside JAX's jit and torch.compile, compiled as users would.
+"""Measure: everyday programs on the CPU beside JAX's jit and torch.compile, as users write them.
 
 Every program is written for each library in its own words, takes arrays and returns fresh ones. The
 time is that of a call to its end, the median of rounds in which each library runs in turn; the
@@ -518,7 +518,9 @@ add(
             2.0 * (xp.jax.random.uniform(xp.jax.random.key(0), (x.shape[0], 1000)) < 0.5) - 1.0, 1
         ), 1
     ),
-    lambda xp, x: xp.amax(x[:, None] + xp.cumsum(2.0 * (xp.rand(x.shape[0], 1000) < 0.5) - 1.0, 1), 1),
+    lambda xp, x: xp.amax(
+        x[:, None] + xp.cumsum(2.0 * (xp.rand(x.shape[0], 1000) < 0.5) - 1.0, 1), 1
+    ),
     compare=False,
 )  # fmt: skip
 
@@ -537,7 +539,8 @@ add(
     **gradient(lambda xp, i, w: xp.sum(xp.tanh(w[i])), 1),
 )  # fmt: skip
 add(
-    "Hessian times vector, logistic, 10000 x 100", "gradients", normal((10_000, 100), (100,), (100,)),
+    "Hessian times vector, logistic, 10000 x 100", "gradients",
+    normal((10_000, 100), (100,), (100,)),
     lambda xp, x, w, v: xp.hvp(xp.mean(xp.logaddexp(0.0, x @ w)), w, v),
     jax=lambda xp, x, w, v: xp.jax.jvp(
         xp.jax.grad(lambda w: xp.mean(xp.logaddexp(0.0, x @ w))), (w,), (v,)

@@ -1,8 +1,9 @@
 """Programs written once for each library, run in a process for each library, compared in turn.
 
-`cpu_programs.py` and `cuda_programs.py` hold the programs. A library's process builds a program, calls it once, and gives a digest of the results; then every
-library times some calls in turn, several rounds, so that other work on the machine slows all of
-them. A program whose results differ from a peer's has no ratio.
+`cpu_programs.py` and `cuda_programs.py` hold the programs. A library's process builds a program,
+calls it once, and gives a digest of the results; then every library times some calls in turn,
+several rounds, so that other work on the machine slows all of them. A program whose results differ
+from a peer's has no ratio.
 """
 
 from __future__ import annotations

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
+from magmagraph.ir.graph import Trace
+from magmagraph.passes import pipeline
+from magmagraph.passes.pipeline import DEFAULT
 
 pytestmark = pytest.mark.skipif(mg.config.compiler == "off", reason="no kernels without a compiler")
 
@@ -55,7 +59,7 @@ def test_orders_are_numpys(rng, dtype):
         f = mg.function([x], mg.argsort(x, axis=axis), device="cpu")
         data = held(rng, shape, dtype)
         np.testing.assert_array_equal(f(data), first(data, axis, shape[axis], False), strict=True)
-        assert families(f) == {"order"}
+        assert families(f) == {"ordered"}
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -114,4 +118,15 @@ def test_places_in_sorted_lines(rng, dtype, side):
         line, values = np.sort(held(rng, (n,), dtype).astype("f8")), held(rng, (k, 3), dtype)
         wanted = np.searchsorted(line, values.astype("f8"), side)
         np.testing.assert_array_equal(f(line.astype(values.dtype), values), wanted, strict=True)
-    assert families(f) == {"order"}
+    assert families(f) == {"ordered"}
+
+
+def test_a_gpu_sorts_whole_lines():
+    """Its kernels have no form for the first of an order."""
+    x = mg.input("x", (4, 100))
+    graph = mg.function([x], list(mg.top_k(x, 3)), device="cpu").source_graph
+    for device, wanted in (("cuda", "argsort"), ("cpu", "first_ordered")):
+        passes = [record for record in DEFAULT if record.name == "simplify"]
+        after, _ = pipeline.run(graph, Trace(), passes=passes, options=options_of(device=device))
+        names = {node.op.name for node in after.nodes}
+        assert names & {"argsort", "first_ordered"} == {wanted}

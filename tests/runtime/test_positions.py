@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.errors import ShapeError
 from magmagraph.dtypes import is_bool, is_complex, is_float, tolerance
+from magmagraph.errors import ShapeError
 from magmagraph.runtime.cpu.support import Program, address_of
 from magmagraph.runtime.cpu.updates import update_step
 

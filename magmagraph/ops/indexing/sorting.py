@@ -20,6 +20,7 @@ from ..rules import onnx_forms
 from ..rules.sharding import shard_searched
 from ..shape.arrange import ravel
 from ..shape.pieces import flip
+from ..shape.slicing import cut
 from .gathering import permuted, size_of, take
 from .iota import INT64
 
@@ -82,10 +83,10 @@ def argsort(
 
 def order_room(node: Node) -> Extent:
     """Return how many numbers a thread keeps of a line of which it finds the order."""
-    extent = node.inputs[0].shape[node.attrs["axis"]]
+    extent: Extent = node.inputs[0].shape[node.attrs["axis"]]
     if node.op is ARGSORT:
         return 2 * extent
-    count = node.attrs["count"]
+    count: Extent = node.attrs["count"]
     if isinstance(extent, int) and isinstance(count, int):
         return builtins.min(extent, 2 * count + 64)
     return extent
@@ -167,6 +168,17 @@ FIRST_ORDERED = Op(
     numerics="exact",
     onnx=onnx_forms.first_ordered,
 )
+
+
+def ordered_whole(node: Node) -> Node:
+    """Return the first positions of an order as a part of the whole order."""
+    (x,), axis, count = node.inputs, node.attrs["axis"], node.attrs["count"]
+    if not node.attrs["largest"]:
+        return cut(ARGSORT(x, axis=axis), axis, 0, count)
+    # Reversed twice: descending, and of equal elements the first one first.
+    backward = ARGSORT(flip(x, axis), axis=axis)
+    order = cut(flip(backward, axis), axis, 0, count)
+    return subtract(as_node(size_of(x.shape[axis] - 1), INT64), order)
 
 
 def _sort_type(call: Call, x: Type, *, axis: int) -> Type:
@@ -591,4 +603,6 @@ DIGITIZE = Composite(
     numerics="exact",
 )
 
-RECORDS: tuple[Op | Composite, ...] = (ARGSORT, FIRST_ORDERED, SORT, TOP_K, LEXSORT, SEARCHSORTED, DIGITIZE)
+RECORDS: tuple[Op | Composite, ...] = (
+    ARGSORT, FIRST_ORDERED, SORT, TOP_K, LEXSORT, SEARCHSORTED, DIGITIZE
+)  # fmt: skip

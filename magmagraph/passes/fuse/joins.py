@@ -187,7 +187,8 @@ class Joins:
         size = rows * width * region.details.widest()
         if size <= TALLEST:
             return None
-        return f"a strip of {rows} rows takes {size} bytes, and is passed over {region.passes} times"
+        times = f"and is passed over {region.passes} times"
+        return f"a strip of {rows} rows takes {size} bytes, {times}"
 
     def _recomputed(self, left: Cluster, right: Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""

@@ -22,7 +22,7 @@ def _takes(node: Node) -> bool:
 
 def _refusal(node: Node, device: str) -> str | None:
     if device != "cpu":
-        return "CuPy's library scans on a GPU"
+        return "a processor's kernels: a GPU scans by other ones"
     from ..cpu.combining import refusal
 
     return refusal(node.dtype, _HOW[node.op])
@@ -44,4 +44,4 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     return (*call, cells.dynamic({0: out.slot, 1: x.slot}))
 
 
-SCANS = KernelFamily("scan", takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu)
+RUNNING = KernelFamily("running", takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu)

@@ -23,7 +23,7 @@ def _takes(node: Node) -> bool:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    return None if device == "cpu" else "CuPy's library sorts on a GPU"
+    return None if device == "cpu" else "a processor's kernels: a GPU sorts by other ones"
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
@@ -35,9 +35,9 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     (out,) = step.outputs
     if step.node.op is SEARCHSORTED:
         line, values = step.inputs
+        (extent,), count = shape_of(line.type), math.prod(shape_of(values.type))
         call = places_step(
-            line.type.dtype, cells.at(out), cells.at(line), cells.at(values),
-            *shape_of(line.type), math.prod(shape_of(values.type)),
+            line.type.dtype, cells.at(out), cells.at(line), cells.at(values), extent, count,
             right=step.node.attrs["side"] == "right", room=room,
         )  # fmt: skip
         return (*call, cells.dynamic({0: out.slot, 1: line.slot, 2: values.slot}))
@@ -54,4 +54,4 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     return (*call, cells.dynamic({0: out.slot, 1: x.slot}))
 
 
-ORDER = KernelFamily("order", takes=_takes, refusal=_refusal, cpu=_cpu)
+ORDERED = KernelFamily("ordered", takes=_takes, refusal=_refusal, cpu=_cpu)

@@ -12,83 +12,15 @@ where there is no GPU.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
-import opening
+import side_by_side
+from side_by_side import both, integers, normal
 
-LIBRARIES = ("magmagraph", "jax", "torch")
-TOLERANCE = 2e-3  # of the largest element: sums of a million float32 numbers in other orders
-SECONDS = 0.25  # of calls that are timed
-
-
-@dataclass(frozen=True)
-class Program:
-    """One program in the words of each library; `arrays` makes its operands of a size's divisor."""
-
-    name: str
-    kind: str
-    arrays: Callable[[np.random.Generator, int], Sequence[np.ndarray]]
-    magmagraph: Callable[..., Any]
-    jax: Callable[..., Any] | None
-    torch: Callable[..., Any] | None
-    compare: bool = True
-
-
-PROGRAMS: list[Program] = []
-
-
-SAME: Any = object()  # our words, with the functions of another library
-
-
-def add(name: str, kind: str, arrays: Any, mg: Any, jax: Any = SAME, torch: Any = SAME,
-        compare: bool = True) -> None:  # fmt: skip
-    """Enter a program; None is for a library that does not have it in one call."""
-    jax = mg if jax is SAME else jax
-    torch = mg if torch is SAME else torch
-    PROGRAMS.append(Program(name, kind, arrays, mg, jax, torch, compare))
-
-
-def normal(*shapes: Any, dtype: str = "float32") -> Callable[..., Sequence[np.ndarray]]:
-    """Return what makes normal numbers; extents of at least 256 are divided by the scale."""
-
-    def make(rng: np.random.Generator, divisor: int) -> list[np.ndarray]:
-        return [
-            rng.standard_normal([max(e // divisor, 16) if e >= 256 else e for e in shape]).astype(
-                dtype
-            )
-            for shape in shapes
-        ]
-
-    return make
-
-
-def integers(high: int, *shape: int) -> Callable[..., np.ndarray]:
-    """Return what makes whole numbers below `high`."""
-
-    def make(rng: np.random.Generator, divisor: int) -> np.ndarray:
-        found = [max(e // divisor, 16) if e >= 256 else e for e in shape]
-        return rng.integers(0, high, found).astype(np.int32)
-
-    return make
-
-
-def both(first: Any, *others: Any) -> Callable[..., Sequence[np.ndarray]]:
-    """Return what makes the arrays of one maker and those of others."""
-    return lambda rng, d: [*first(rng, d), *(other(rng, d) for other in others)]
-
+PROGRAMS = side_by_side.Programs()
+add = PROGRAMS.add
 
 # ---- Elementwise work and rows
 
@@ -596,194 +528,18 @@ class _Padded:
         return self._torch.nn.functional.pad(x, (left, right, top, bottom))
 
 
-# ---- Libraries
-
-
-def begin(library: str, program: Program, arrays: Sequence[np.ndarray]) -> Any:
-    """Return a call of the program, what waits for queued calls, and what makes NumPy arrays."""
-    if library == "magmagraph":
-        import magmagraph as mg
-
-        inputs = [mg.input(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(arrays)]
-        made = program.magmagraph(mg, *inputs)
-        outputs = made if isinstance(made, mg.Node) else list(made)
-        try:
-            import cupy
-
-            given = [cupy.asarray(a) for a in arrays]
-        except ImportError:
-            function = mg.function(inputs, outputs)
-            return lambda: function(*arrays), lambda made: None, np.asarray
-        function = mg.function(inputs, outputs, device="cuda")
-        wait = cupy.cuda.get_current_stream().synchronize
-        return lambda: function(*given), lambda made: wait(), cupy.asnumpy
-    if library == "jax":
-        import jax
-        import jax.numpy as jnp
-        from programs import _over
-
-        jax.config.update("jax_default_matmul_precision", "highest")
-        xp = _over(jnp, jax=jax)
-        compiled = jax.jit(lambda *given: program.jax(xp, *given))
-        given = [jax.device_put(a) for a in arrays]
-        return lambda: compiled(*given), jax.block_until_ready, np.asarray
-    import torch
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    given = [torch.from_numpy(a).to(device) for a in arrays]
-    compiled = torch.compile(lambda *given: program.torch(torch, *given), dynamic=False)
-    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
-    return lambda: compiled(*given), lambda made: wait(), lambda one: one.cpu().numpy()
-
-
-def measured(library: str, program: Program, divisor: int, timing: bool) -> dict[str, Any]:
-    """Return the seconds of the first call and of later ones, and a digest of the results."""
-    rng = np.random.default_rng(len(program.name))
-    arrays = program.arrays(rng, divisor)
-    began = time.perf_counter()
-    call, wait, host = begin(library, program, arrays)
-    made = call()
-    wait(made)
-    first = time.perf_counter() - began
-    several = list(made) if isinstance(made, (tuple, list)) else [made]
-    results = [np.asarray(host(one)).astype(np.float64) for one in several]
-    digest = [
-        [float(one.size), float(np.abs(one).max()), float(one.sum()), *one.reshape(-1)[:: max(1,
-         one.size // 50)][:50].tolist()] for one in results
-    ]  # fmt: skip
-    found: dict[str, Any] = {"first": first, "digest": digest}
-    if timing:
-        began = time.perf_counter()
-        wait(call())
-        once = max(time.perf_counter() - began, 1e-6)
-        count = max(2, min(2000, int(SECONDS / 5 / once)))
-        times = []
-        for _ in range(5):
-            began = time.perf_counter()
-            for _ in range(count):
-                made = call()
-            wait(made)
-            times.append((time.perf_counter() - began) / count)
-        found["seconds"] = statistics.median(times)
-    return found
-
-
-def work(library: str, divisor: int, timing: bool) -> None:
-    """Answer names of programs on the standard input with what was measured, a line each."""
-    replies = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no reply
-    with os.fdopen(replies, "w") as out:
-        for line in sys.stdin:
-            (program,) = (p for p in PROGRAMS if p.name == line.rstrip("\n"))
-            try:
-                found = measured(library, program, divisor, timing)
-            except Exception as error:
-                found = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
-            out.write(json.dumps(found) + "\n")
-            out.flush()
-
-
-def same(ours: list[list[float]], others: list[list[float]]) -> bool:
-    """Return whether two digests agree: the sampled elements, and the largest."""
-    if len(ours) != len(others):
-        return False
-    for a, b in zip(ours, others, strict=True):
-        limit = TOLERANCE * max(1.0, abs(b[1]))
-        chosen = [*range(2), *range(3, len(b))]
-        if len(a) != len(b) or not all(abs(a[i] - b[i]) <= limit for i in chosen):
-            return False
-    return True
-
-
 def main() -> None:
     """Measure, print the table and write the results."""
-    parser = opening.parser(__doc__)
-    parser.add_argument("--only", default="", metavar="WORD", help="in the name or class")
-    parser.add_argument("--library", choices=LIBRARIES, action="append", help="run this one alone")
-    parser.add_argument("--check", action="store_true", help="compare small arrays, time nothing")
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds")
-    parser.add_argument("--worker", choices=LIBRARIES, help=argparse.SUPPRESS)
-    parser.add_argument("--divisor", type=int, default=0, help="divide the sizes by it")
-    options = parser.parse_args()
-    divisor = options.divisor or (16 if options.check else 1)
-    if options.worker:
-        work(options.worker, divisor, not options.check)
-        return
-    common.clean_environment()
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    libraries = options.library or list(LIBRARIES)
-    flags = ["--check"] if options.check else []
-    workers = {
-        name: subprocess.Popen(
-            [sys.executable, str(Path(__file__)), "--worker", name, "--divisor", str(divisor),
-             *flags],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )
-        for name in libraries
-    }  # fmt: skip
-    end = time.monotonic() + options.limit
-    results: dict[str, Any] = {}
-    for program in PROGRAMS:
-        if options.only not in f"{program.name} {program.kind}" or time.monotonic() > end:
-            continue
-        found: dict[str, Any] = {}
-        for name, worker in workers.items():
-            if getattr(program, name) is None:
-                continue
-            assert worker.stdin is not None
-            assert worker.stdout is not None
-            worker.stdin.write(program.name + "\n")
-            worker.stdin.flush()
-            found[name] = json.loads(worker.stdout.readline() or '{"error": "the process ended"}')
-        results[program.name] = _summary(program, found)
-        print(json.dumps({program.name: results[program.name]}), flush=True)
-    for worker in workers.values():
-        assert worker.stdin is not None
-        worker.stdin.close()
-        worker.wait(60)
-    if options.check:
-        return
-    _table(results)
-    if not options.only and set(libraries) == set(LIBRARIES):
+
+    def facts() -> dict[str, Any]:
         import cuda_common
 
-        common.write("cuda_programs", results, device=cuda_common.device_facts())
+        return {"device": cuda_common.device_facts()}
 
-
-def _summary(program: Program, found: dict[str, Any]) -> dict[str, Any]:
-    """Return microseconds of each library, the ratio to the best peer, and what went wrong."""
-    ours = found.get("magmagraph", {})
-    summary: dict[str, Any] = {"kind": program.kind}
-    for name, one in found.items():
-        if "error" in one:
-            summary[f"{name} error"] = one["error"]
-            continue
-        summary[f"{name} first"] = round(one["first"], 3)
-        if "seconds" in one:
-            summary[name] = round(one["seconds"] * 1e6, 1)
-    if program.compare and "digest" in ours:
-        summary["differs from"] = [
-            name for name, one in found.items()
-            if name != "magmagraph" and "digest" in one and not same(ours["digest"], one["digest"])
-        ]  # fmt: skip
-    peers = [summary[name] for name in ("jax", "torch") if name in summary]
-    if peers and "magmagraph" in summary and not summary.get("differs from"):
-        summary["ratio"] = round(summary["magmagraph"] / min(peers), 3)
-    return summary
-
-
-def _table(results: dict[str, Any]) -> None:
-    rows = [
-        (name, *(one.get(key, "") for key in ("magmagraph", "jax", "torch", "ratio")))
-        for name, one in results.items()
-    ]
-    common.table(rows, ("program, microseconds a call", "magmagraph", "jax", "torch", "ratio"))
-    ratios = [one["ratio"] for one in results.values() if "ratio" in one]
-    if ratios:
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        slower = sum(ratio > 1 for ratio in ratios)
-        print(f"geometric mean of {len(ratios)} ratios to the best peer: {mean:.2f}; "
-              f"{slower} slower")  # fmt: skip
+    side_by_side.Suite(
+        "cuda_programs", "Everyday programs on a GPU.", __doc__, PROGRAMS, device="cuda",
+        environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, facts=facts,
+    ).main()  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def scaling_of(step: Step, first: int) -> tuple[Value | None, Value | None, Valu
 
 def join_layout(
     step: Step, sizes: Mapping[str, int]
-) -> tuple[int, int, list[tuple[int, int]]]:
+) -> tuple[int, int, list[tuple[int, int, int, int]]]:
     """Return the layout of a concatenation along one axis, or of an array padded with zeros.
 
     Returns
@@ -50,7 +50,8 @@ def join_layout(
     rows, width
         How often they stand so, and the bytes of each row of the result.
     parts
-        For each array where it begins in a row, and its bytes there.
+        For each array where it begins in a row, and its bytes there; where these begin in a row of
+        the array, and the bytes of such a row.
     """
     out = step.outputs[0]
     shape = shape_of(out.type)
@@ -65,8 +66,12 @@ def join_layout(
     unit = out.type.dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
     rows = int(np.prod(shape[:axis], dtype=np.int64))
     parts = []
-    for value in step.inputs:
-        extent = shape_of(value.type)[axis]
-        parts.append((at * unit, extent * unit))
-        at += extent
+    for position, value in enumerate(step.inputs):
+        extent = count = shape_of(value.type)[axis]
+        first = 0
+        if "lengths" in attrs:
+            first = dims.evaluate(attrs["starts"][position], sizes)
+            count = dims.evaluate(attrs["lengths"][position], sizes)
+        parts.append((at * unit, count * unit, first * unit, extent * unit))
+        at += count
     return rows, unit * shape[axis], parts

@@ -195,6 +195,10 @@ DEFAULT: tuple[Pass, ...] = (
         "after accumulate, which scales sums; before fuse, which would take the sums",
     ),
     _line(
+        "join_pieces", "exact",
+        "before fuse, which makes kernels of the pieces' copies",
+    ),
+    _line(
         "fuse", "reassoc",
         "when no pass needs to see single operations any more",
     ),

@@ -50,6 +50,7 @@ SHOWN = {  # module -> the pass that runs its example
     "layout.layout": "layout",
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
+    "join_pieces": "join_pieces",
 }
 
 

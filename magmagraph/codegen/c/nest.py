@@ -18,7 +18,7 @@ from ..literals import literal
 from ..region.access import is_unit
 from ..region.analysis import Fold, Output
 from ..region.parts import MAX_STRIP, costly, indexed
-from .binding import BLOCK, SUMMED, crosses
+from .binding import BLOCK, STACKED, SUMMED, crosses
 from .c_code import KNOWN, CCode
 from .exponents import exponential
 from .folds import SUMMED_LANES, Lanes, joins, lane_count
@@ -76,6 +76,7 @@ class Nest:
         self.clauses: list[str] = []
         self.scalar_only = False
         self.blocked = False
+        self.stacks: list[Fold] = []
         self.lanes = self._lanes(nodes, folds, outputs)
         self.vectors = self.lanes if isinstance(self.lanes, Vectors) else None
         self.asking = self._prefetches(nodes)
@@ -148,8 +149,40 @@ class Nest:
                 result = self._vector_loop(inside)
             else:
                 loop = self.loops[depth - 1]
-                result = for_loop(f"i{loop}", self._limit(loop), inside)
+                stacks = self.stacks if depth == len(self.loops) - 1 else []
+                result = self._stacked(loop, stacks, inside)
         return result
+
+    def _stacked(self, loop: int, stacks: Sequence[Fold], inside: list[str]) -> list[str]:
+        """Return a loop whose sums of columns go into double after every `STACKED` rows."""
+        i, limit = f"i{loop}", self._limit(loop)
+        if not stacks:
+            return for_loop(i, limit, inside)
+        code = self.code
+        parts, begin, flush = [], [], []
+        for fold in stacks:
+            line, part = code.fold_name(fold), part_name(code.fold_name(fold))
+            wide, dtype = code.accumulator(fold), fold.operand.dtype
+            parts.append(f"{computing_type(dtype)} {part}[{MAX_STRIP}];")
+            begin.append(f"{part}[l] = {identity_expression(fold.node, dtype)};")
+            seen = f"{widened(wide, dtype)}{part}[l]"
+            update = combine_expression(fold.node, wide, f"{line}[l]", seen)
+            flush += [f"{line}[l] = {update};", begin[-1]]
+        across = self._limit(code.vector)
+        begin, flush = (
+            ["#pragma omp simd", *for_loop("l", across, lines)] for lines in (begin, flush)
+        )
+        return [
+            *parts,
+            *begin,
+            f"for (int64_t stack = 0; stack < {limit}; stack += {STACKED}) {{",
+            *indent([
+                f"const int64_t stop = {limit} - stack < {STACKED} ? {limit} : stack + {STACKED};",
+                *for_loop(i, "stop", inside, "stack"),
+                *flush,
+            ]),
+            "}",
+        ]
 
     def _limit(self, loop: int) -> str:
         strip = self.code.strips and loop == self.code.vector
@@ -389,6 +422,9 @@ class Nest:
             target, at = (name, f"{name}_at")
             if self.region.strip:
                 target, at = f"{name}[i{code.vector}]", f"{name}_at[i{code.vector}]"
+            if self._stacks(fold):
+                self.stacks.append(fold)
+                target, dtype = f"{part_name(name)}[i{code.vector}]", fold.operand.dtype
         else:
             place = self._position(fold)
             target, at = f"{name}[{place}]", f"{name}_at[{place}]"
@@ -400,6 +436,16 @@ class Nest:
             self.blocks[-1].after.append(f"{target} = {update};")
         else:
             self._fold_vector(fold, element, target)
+
+    def _stacks(self, fold: Fold) -> bool:
+        """Return whether a sum over the rows of a strip is one of floats, for some rows."""
+        reduction = fold.node.op.reduction
+        assert reduction is not None
+        return (
+            self.region.strip and reduction.blocked and is_floating(fold.operand.dtype)
+            and self.inner == self.code.vector and len(self.loops) > 1
+            and self.loops[-2] in fold.reduced and self.code.accumulator(fold) != fold.operand.dtype
+        )
 
     def _fold_vector(self, fold: Fold, element: str, target: str) -> None:
         """Fold the innermost loop into a part of its own, and that into the accumulator."""

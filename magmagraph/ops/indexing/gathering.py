@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_float, is_integer
 from ...errors import DTypeError, ShapeError, message
+from ...ir import dims
 from ...ir.dims import Dim
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
@@ -232,8 +233,9 @@ def _scatter_add(xp: Any, values: Any, indices: Any, *, axis: int, extent: int, 
 
 
 def _scatter_add_into(
-    xp: Any, target: Any, values: Any, indices: Any, *, axis: int, extent: int, mode: str
-) -> None:
+    xp: Any, target: Any, values: Any, indices: Any, *, axis: int, extent: int, mode: str,
+    workspace: Any = None,
+) -> None:  # fmt: skip
     if target.dtype != wide(target.dtype):
         target[...] = _scatter_add(xp, values, indices, axis=axis, extent=extent, mode=mode)
         return
@@ -251,6 +253,20 @@ def _scatter_gradient(node: Node, cotangent: Node) -> tuple[Node, None]:
     return (TAKE(cotangent, indices, axis=attrs["axis"], mode=attrs["mode"]), None)
 
 
+# Copies of the result that a kernel on several threads adds up in, and their bytes at most.
+COPIES, COPIED = 8, 1 << 17
+
+
+def update_scratch(node: Node, threads: int) -> Extent:
+    """Return the bytes of the copies that rows are combined in where many values meet in few."""
+    size = dims.size(node.shape)
+    if not isinstance(size, int) or size * node.dtype.itemsize > COPIED:
+        return 0
+    along = node.attrs.get("axis", 0)
+    parts = dims.size(node.shape[:along])
+    return COPIES * size * node.dtype.itemsize if parts == 1 else 0
+
+
 SCATTER_ADD = Op(
     name="scatter_add",
     dtypes=INEXACT,
@@ -259,7 +275,7 @@ SCATTER_ADD = Op(
     rule=_scatter_type,
     attributes={"mode": "Literal['clip', 'wrap']"},
     evaluate=_scatter_add,
-    kernel=Kernel(into=_scatter_add_into),
+    kernel=Kernel(into=_scatter_add_into, scratch=update_scratch),
     gradient=_scatter_gradient,
     batching=map_scatter,
     sharding="scatter",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from ...errors import ShapeError, message
 from ...ir import dims
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
-from ...ir.types import Type
+from ...ir.types import Extent, Type
 from ..convert import as_node, promoted
 from ..elementwise.arithmetic import subtract
 from ..rules import onnx_forms
@@ -80,12 +81,34 @@ def argsort(
     return subtract(as_node(size_of(node.shape[axis]) - 1, INT64), places)
 
 
+def order_room(node: Node) -> Extent:
+    """Return how many numbers a thread keeps of a line of which it finds the order."""
+    extent: Extent = node.inputs[0].shape[node.attrs["axis"]]
+    if node.op is ARGSORT:
+        return 2 * extent
+    count: Extent = node.attrs["count"]
+    if isinstance(extent, int) and isinstance(count, int):
+        return builtins.min(extent, 2 * count + 64)
+    return extent
+
+
+def _order_scratch(node: Node, threads: int) -> Extent:
+    """Return the bytes of keys and positions of a line for each thread."""
+    (x,) = node.inputs
+    axis = node.attrs["axis"]
+    lines = dims.size((*x.shape[:axis], *x.shape[axis + 1 :]))
+    if isinstance(lines, int):
+        threads = builtins.min(threads, builtins.max(lines, 1))
+    return threads * (16 if x.dtype.itemsize > 4 else 8) * order_room(node)
+
+
 ARGSORT = Op(
     name="argsort",
     kind=Kind.INDEX,
     doc="The positions that sort along an axis, stably.",
     rule=_argsort_type,
     evaluate=lambda xp, x, *, axis: xp.argsort(sortable(x), axis=axis, kind="stable"),
+    kernel=Kernel(scratch=_order_scratch),
     no_gradient="integer valued",
     batching="axes",
     function=argsort,
@@ -108,6 +131,54 @@ ARGSORT = Op(
     numerics="exact",
     onnx=onnx_forms.ordered(1),
 )
+
+
+# The first positions of an order.
+
+
+def _first_ordered_type(call: Call, x: Type, *, axis: int, count: Extent, largest: bool) -> Type:
+    call.check_axis(axis, x.ndim)
+    if not dims.require(x.shape[axis], ">=", count, call.constraints):
+        raise call.shape_error(f"{count} positions of an axis of extent {x.shape[axis]}")
+    shape = list(x.shape)
+    shape[axis] = count
+    return Type(INT64, tuple(shape))
+
+
+def _first_ordered(xp: Any, x: Any, *, axis: int, count: int, largest: bool) -> Any:
+    line = sortable(x)
+    if largest:  # from the back: of equal elements the first one comes first
+        backward = xp.argsort(xp.flip(line, axis), axis=axis, kind="stable")
+        order = line.shape[axis] - 1 - xp.flip(backward, axis)
+    else:
+        order = xp.argsort(line, axis=axis, kind="stable")
+    return order[(*[slice(None)] * axis, slice(count))]
+
+
+FIRST_ORDERED = Op(
+    name="first_ordered",
+    kind=Kind.INDEX,
+    doc="The first positions that sort along an axis, or those of the largest elements.",
+    rule=_first_ordered_type,
+    attributes={"count": "Extent"},
+    evaluate=_first_ordered,
+    kernel=Kernel(scratch=_order_scratch),
+    no_gradient="integer valued",
+    batching="axes",
+    numerics="exact",
+    onnx=onnx_forms.first_ordered,
+)
+
+
+def ordered_whole(node: Node) -> Node:
+    """Return the first positions of an order as a part of the whole order."""
+    (x,), axis, count = node.inputs, node.attrs["axis"], node.attrs["count"]
+    if not node.attrs["largest"]:
+        return cut(ARGSORT(x, axis=axis), axis, 0, count)
+    # Reversed twice: descending, and of equal elements the first one first.
+    backward = ARGSORT(flip(x, axis), axis=axis)
+    order = cut(flip(backward, axis), axis, 0, count)
+    return subtract(as_node(size_of(x.shape[axis] - 1), INT64), order)
 
 
 def _sort_type(call: Call, x: Type, *, axis: int) -> Type:
@@ -253,10 +324,7 @@ def top_k(x: Any, k: Any, axis: int = -1) -> TopK:
         raise call.shape_error(
             f"k={count} of an axis of extent {extent}", need=f"an int from 0 to {extent}"
         )
-    # Reversed twice: descending, and of equal elements the first one first.
-    backward = ARGSORT(flip(node, axis), axis=axis)
-    order = cut(flip(backward, axis), axis, 0, count)
-    positions = subtract(size_of(extent - 1), order)
+    positions = FIRST_ORDERED(node, axis=axis, count=count, largest=True)
     return TopK(permuted(node, positions, axis), positions)
 
 
@@ -416,6 +484,12 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Node
     return SEARCHSORTED(line, values, side=side)
 
 
+def _places_scratch(node: Node, threads: int) -> Extent:
+    """Return the bytes of the keys of a sorted line."""
+    (line, _) = node.inputs
+    return builtins.max(line.dtype.itemsize, 4) * line.shape[0]
+
+
 SEARCHSORTED = Op(
     name="searchsorted",
     kind=Kind.INDEX,
@@ -423,6 +497,7 @@ SEARCHSORTED = Op(
     rule=_searchsorted_type,
     attributes={"side": "Literal['left', 'right']"},
     evaluate=lambda xp, a, v, *, side: xp.searchsorted(sortable(a), sortable(v), side=side),
+    kernel=Kernel(scratch=_places_scratch),
     no_gradient="integer valued",
     onnx=onnx_forms.counted_below,
     batching=_map_searchsorted,
@@ -528,4 +603,6 @@ DIGITIZE = Composite(
     numerics="exact",
 )
 
-RECORDS: tuple[Op | Composite, ...] = (ARGSORT, SORT, TOP_K, LEXSORT, SEARCHSORTED, DIGITIZE)
+RECORDS: tuple[Op | Composite, ...] = (
+    ARGSORT, FIRST_ORDERED, SORT, TOP_K, LEXSORT, SEARCHSORTED, DIGITIZE
+)  # fmt: skip

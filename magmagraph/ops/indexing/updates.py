@@ -35,6 +35,7 @@ from .gathering import (
     refuse_empty,
     settled,
     size_of,
+    update_scratch,
     wide,
 )
 from .iota import INT64, IOTA
@@ -75,8 +76,9 @@ def _update(xp: Any, x: Any, indices: Any, values: Any, *, how: str, mode: str) 
 
 
 def _update_into(
-    xp: Any, target: Any, x: Any, indices: Any, values: Any, *, how: str, mode: str
-) -> None:
+    xp: Any, target: Any, x: Any, indices: Any, values: Any, *, how: str, mode: str,
+    workspace: Any = None,
+) -> None:  # fmt: skip
     if target.dtype != wide(target.dtype):
         target[...] = _update(xp, x, indices, values, how=how, mode=mode)
         return
@@ -181,7 +183,7 @@ UPDATE = Op(
     batching=_map_update,
     evaluate=_update,
     onnx=onnx_forms.updated,
-    kernel=Kernel(into=_update_into),
+    kernel=Kernel(into=_update_into, scratch=update_scratch),
     gradient=_update_gradient,
     numerics="reassoc",
 )

@@ -18,7 +18,7 @@ from ..elementwise.bits import logical_and
 from ..elementwise.comparison import equal, greater_equal, less, where
 from ..elementwise.family import floating, floating_pair
 from ..indexing.gathering import SCATTER_ADD, size_of
-from ..indexing.iota import INT64
+from ..indexing.iota import INT32, INT64
 from ..indexing.sorting import searchsorted
 from ..leaf import real_array
 from ..shape.arrange import expand_dims, ravel, reshape
@@ -33,11 +33,14 @@ __all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges"]
 def _counted(places: Node, inside: Node, weights: Node | None, length: Extent) -> Node:
     """Add up weights (or ones) at positions, those that lie inside."""
     at = where(inside, places, 0)
-    if weights is None:
-        ones = cast(inside, INT64)
-    else:
+    if weights is not None:
         ones = where(inside, weights, 0)
-    return SCATTER_ADD(ravel(ones), ravel(at), axis=0, extent=length, mode="clip")
+    elif isinstance(inside.size, int) and inside.size < 2**31:
+        ones = cast(inside, INT32)  # half of the bytes to read; no count is larger
+    else:
+        ones = cast(inside, INT64)
+    sums = SCATTER_ADD(ravel(ones), ravel(at), axis=0, extent=length, mode="clip")
+    return cast(sums, INT64) if weights is None else sums
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Node:
@@ -91,7 +94,9 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = N
             "the largest number is known only when it runs",
             need="length=, the extent of the result",
         )
-    places = cast(node, INT64)
+    # Positions of 32 bits are half of the bytes to read.
+    narrow = node.dtype.name == "int32" and isinstance(extent, int) and extent < 2**31
+    places = node if narrow else cast(node, INT64)
     inside = logical_and(greater_equal(places, 0), less(places, size_of(extent)))
     worth = None if weights is None else broadcast_to(as_node(weights), node.shape)
     return _counted(places, inside, worth, extent)

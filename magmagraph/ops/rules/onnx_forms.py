@@ -512,6 +512,15 @@ def ordered(which: int) -> Rule:
     return rule
 
 
+def first_ordered(to: Target, node: Node, x: str) -> str:
+    """The first positions of an order."""
+    if is_bool(node.inputs[0].dtype):
+        x = to.cast(x, np.dtype(np.int32))
+    axis, largest = node.attrs["axis"], int(node.attrs["largest"])
+    count = to.extents((node.attrs["count"],))
+    return to.several("TopK", 2, x, count, axis=axis, largest=largest, sorted=1)[1]
+
+
 def extent(to: Target, node: Node) -> str:
     """The size of a dimension."""
     return to.extent(node.attrs["dim"])

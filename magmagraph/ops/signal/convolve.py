@@ -23,6 +23,7 @@ from ..elementwise.family import BOOL, one_dtype, pair
 from ..rules import onnx_pairs, onnx_windows
 from ..shape.pieces import flip
 from ..shape.slicing import cut
+from .fourier_primitives import library
 
 __all__ = ["convolve", "correlate"]
 
@@ -89,7 +90,8 @@ def _by_spectra(xp: Any, a: Any, v: Any, mode: str) -> Any:
     axes = tuple(range(a.ndim))
     real = a.dtype.kind != "c"
     lengths = [int(next_fast_len(n, real)) for n in whole]
-    forward, inverse = (xp.fft.rfftn, xp.fft.irfftn) if real else (xp.fft.fftn, xp.fft.ifftn)
+    fft = library(xp)
+    forward, inverse = (fft.rfftn, fft.irfftn) if real else (fft.fftn, fft.ifftn)
     product = forward(a, s=lengths, axes=axes) * forward(v, s=lengths, axes=axes)
     result = inverse(product, s=lengths, axes=axes)
     if mode == "full":

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...codegen.region.analysis import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
-from ...codegen.region.parts import costly
+from ...codegen.region.parts import MAX_STRIP, costly
 from ...ir.graph import Node
 from ...ir.op import Kind
 from ..lowering.buffers import hinted
@@ -22,6 +22,7 @@ ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; a
 WARP = 32  # threads of a device that run side by side
 LONG_ROW = 64  # elements that a thread of a device may take one after the other
 ANOTHER_STEP = "another step must run between them"
+TALLEST = 1 << 19  # bytes of a strip of columns that is read again out of a near cache
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
 
@@ -137,7 +138,9 @@ class Joins:
                     "the result of a reduction over all rows is broadcast over other axes"
                 )
             else:
-                self._verdicts[key] = self._uneven(verdict) or self._too_few_rows(verdict)
+                self._verdicts[key] = (
+                    self._uneven(verdict) or self._too_few_rows(verdict) or self._too_tall(verdict)
+                )
         return self._verdicts[key]
 
     def _uneven(self, region: Region) -> str | None:
@@ -171,6 +174,22 @@ class Joins:
         if length <= LONG_ROW or rows >= WARP * self.options.target.threads:
             return None
         return f"{rows} parallel rows of {length} elements leave the device idle"
+
+    def _too_tall(self, region: Region) -> str | None:
+        """Return why a processor should not take strips of columns several times, or None.
+
+        A strip of many rows is read in short pieces, each of a page of its own, and has left the
+        near caches when it is read again. Passes of their own read whole rows.
+        """
+        if self.options.target.device != "cpu" or not region.strip or region.passes < 2:
+            return None
+        rows = hinted(region.extent(region.row), self.hints)
+        width = min(hinted(region.loops[region.depth - 1].extent, self.hints), MAX_STRIP)
+        size = rows * width * region.details.widest()
+        if size <= TALLEST:
+            return None
+        times = f"and is passed over {region.passes} times"
+        return f"a strip of {rows} rows takes {size} bytes, {times}"
 
     def _recomputed(self, left: Cluster, right: Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""

@@ -11,6 +11,7 @@ from ...ir.op import Kind
 from ...ir.types import Extent, Shape
 from ...ops.convert import cast
 from ...ops.elementwise.arithmetic import MULTIPLY
+from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, ordered_whole
 from ...ops.leaf import CONSTANT, constant, extent
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
@@ -344,7 +345,33 @@ def _sum_of_transposed(node: Node, source: Node, axes: tuple[int, ...]) -> Node 
     return transpose(result, tuple(left.index(a) for a in wanted))
 
 
+# The front of an order.
+
+
+def _first_of_order(match: Match) -> Node | None:
+    """The first positions that sort need no order of the others."""
+    node = match.root
+    order = node.inputs[0]
+    if match.options.target.device != "cpu":
+        return None  # whose kernels sort whole lines
+    if order.op is not ARGSORT or match.reads(order) > 1 or set(node.attrs["steps"]) != {1}:
+        return None
+    axis = order.attrs["axis"]
+    count = node.shape[axis]
+    whole = (*order.shape[:axis], count, *order.shape[axis + 1 :])
+    if node.shape != whole or not all(_is_zero(start) for start in node.attrs["starts"]):
+        return None
+    return FIRST_ORDERED(order.inputs[0], axis=axis, count=count, largest=False)
+
+
+def _whole_order(match: Match) -> Node | None:
+    """A GPU sorts whole lines."""
+    return None if match.options.target.device == "cpu" else ordered_whole(match.root)
+
+
 RULES: tuple[Rule, ...] = (
+    Rule("find the first of an order alone", (SLICE,), _first_of_order),
+    Rule("sort for the first of an order", (FIRST_ORDERED,), _whole_order),
     Rule(
         "cancel or join layout operations",
         (RESHAPE, TRANSPOSE, BROADCAST_TO, SLICE, PLACE, CONCATENATE),

@@ -18,11 +18,13 @@ from ...ir.locking import outside_of_forks
 from ...ir.op import Kind
 from ...ir.plan import Plan, Role, Step, Value
 from .products.second_blas import SMALL, on_one_thread
+from .threads import get_threads
 
 __all__ = ["ArraySteps"]
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[], None]
+SHARED = 1 << 20  # operations of a transform that threads share
 
 
 class ArraySteps:
@@ -94,7 +96,14 @@ class ArraySteps:
             if product is not None:
                 return _apart_from_forks(product)
         run = self._expression(step)
+        if step.node.op.kind is Kind.TRANSFORM and self._work(step) >= SHARED:
+            run = _on_threads(run)
         return _apart_from_forks(run) if step.node.op.kind in PRODUCTS else run
+
+    def _work(self, step: Step) -> int:
+        """Return the operations of a step with numbers."""
+        flops = step.flops
+        return dims.evaluate(flops, self._sizes) if isinstance(flops, dims.Dim) else flops
 
     def _tiled(self, step: Step) -> Run:
         from .tiled import Tiles
@@ -153,9 +162,19 @@ class ArraySteps:
             for target, array in zip(made(), several, strict=True):
                 np.copyto(target, array)
 
-        work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
-        small = step.node.op.kind is Kind.LINALG and work < SMALL
+        small = step.node.op.kind is Kind.LINALG and self._work(step) < SMALL
         return on_one_thread(evaluate) if small else evaluate
+
+
+def _on_threads(transform: Run) -> Run:
+    """Return a step in which SciPy's transforms use as many threads as kernels."""
+    from scipy.fft import set_workers  # it takes longer to import than we do
+
+    def run() -> None:
+        with set_workers(get_threads()):
+            transform()
+
+    return run
 
 
 def _apart_from_forks(product: Run) -> Run:

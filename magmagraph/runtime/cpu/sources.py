@@ -20,18 +20,24 @@ __all__ = [
     "BLAS_LEVEL",
     "CONVOLUTION_LEVEL",
     "LINALG_LEVEL",
+    "ORDER_LEVEL",
     "PRODUCT_LEVEL",
     "SMALL_ORDER",
     "SUPPORT_HEADER",
     "SUPPORT_LEVEL",
+    "SCAN_LEVEL",
+    "UPDATE_LEVEL",
     "Fixed",
     "blas_source",
     "convolution_source",
     "fixed_sources",
     "linalg_source",
+    "order_source",
     "pooling_source",
+    "scan_source",
     "support_source",
     "tiled_source",
+    "update_source",
 ]
 
 SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call may wait for it
@@ -39,6 +45,9 @@ BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call may wait for the 
 PRODUCT_LEVEL = "1"
 CONVOLUTION_LEVEL = "2"
 LINALG_LEVEL = "3"
+UPDATE_LEVEL = "3"
+ORDER_LEVEL = "3"
+SCAN_LEVEL = "3"
 SMALL_ORDER = 32  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
@@ -165,6 +174,76 @@ def linalg_source(real: str) -> str:
     return "\n".join(parts)
 
 
+def _combined(value: str, how: str) -> str:
+    """Return the C expression of two elements, `a` and `b`, combined.
+
+    `how` is "set", "add", "multiply", "min" or "max". Whole numbers wrap around, and NaN is both
+    the least and the largest number, as NumPy has it.
+    """
+    real = value in _BYTES
+    # Whole numbers are computed without signs: there C defines what overflows.
+    number = "" if real else "(uint64_t)"
+    nan = " | ((a) != (a))" if real else ""
+    return {
+        "set": "(b)",
+        "add": f"({value})({number}(a) + {number}(b))",
+        "multiply": f"({value})({number}(a) * {number}(b))",
+        "min": f"((((a) <= (b)){nan}) ? (a) : (b))",
+        "max": f"((((a) >= (b)){nan}) ? (a) : (b))",
+    }[how]
+
+
+def scan_source(value: str, how: str) -> str:
+    """Return the C source of scans of elements of a C type, combined as updates combine them."""
+    macros = f"#define VALUE {value}\n#define COMBINE(a, b) {_combined(value, how)}\n"
+    return macros + _text("scans")
+
+
+def update_source(value: str, how: str) -> str:
+    """Return the C source of updates at positions of elements of a C type.
+
+    `how` is "set", "add", "multiply", "min" or "max".
+    """
+    real = value in _BYTES
+    # Minus zero: plus zero would change the sign of it.
+    nothing = {"add": "-0.0" if real else "0", "multiply": "1"}
+    if real:
+        nothing |= {"min": "__builtin_inf()", "max": "-__builtin_inf()"}
+    else:
+        low, high = _limits(value)
+        nothing |= {"min": high, "max": low}
+    parts = [f"#define VALUE {value}", f"#define COMBINE(a, b) {_combined(value, how)}"]
+    if how in nothing:
+        parts.append(f"#define NOTHING (({value}){nothing[how]})")
+    if real and how == "add":
+        parts.append("#define SCALED")
+    return "\n".join([*parts, _text("positions"), _text("updates")])
+
+
+# Exponent bits of the infinity of each kind of floats.
+_INFINITE = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
+
+
+def order_source(name: str) -> str:
+    """Return the C source of the order of elements of a kind, such as "signed32" or "bfloat16"."""
+    kind = name.rstrip("0123456789")
+    bits = int(name.removeprefix(kind))
+    macros = {
+        "BITS": f"uint{bits}_t",
+        "KEY": f"uint{max(bits, 32)}_t",
+        "PACKED": "unsigned __int128" if bits == 64 else "uint64_t",
+        "SIGN": "0" if kind == "unsigned" else f"((uint{bits}_t)1 << {bits - 1})",
+        "INFINITE": f"((uint{bits}_t){_INFINITE.get(name, 0)}u)",
+    }
+    return "\n".join([*(f"#define {n} {text}" for n, text in macros.items()), _text("order")])
+
+
+def _limits(value: str) -> tuple[str, str]:
+    """Return the names of the least and the largest number of an integer type of C."""
+    name = value.removesuffix("_t").upper()
+    return ("0" if name[0] == "U" else f"{name}_MIN"), f"{name}_MAX"
+
+
 _BYTES = {"float": 4, "double": 8}
 
 
@@ -183,6 +262,10 @@ def fixed_sources() -> Iterator[Fixed]:
         products = (("blas", blas_source, BLAS_LEVEL), ("tiles", tiled_source, PRODUCT_LEVEL))
         for name, source, level in products:
             yield Fixed(f"{name}-{digits}", SUPPORT_HEADER + source(real), level)
+        yield Fixed(f"order-{digits}", SUPPORT_HEADER + order_source(digits), ORDER_LEVEL)
+        yield Fixed(f"scan-{digits}", SUPPORT_HEADER + scan_source(real, "add"), SCAN_LEVEL)
+        text = SUPPORT_HEADER + update_source(real, "add")
+        yield Fixed(f"update-{digits}", text, UPDATE_LEVEL)
         text = SUPPORT_HEADER + linalg_source(real)
         yield Fixed(f"linalg-{digits}", text, LINALG_LEVEL)
     for algorithm in (*TILES, "direct", "im2col"):

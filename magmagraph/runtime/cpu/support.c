@@ -815,7 +815,7 @@ void mg_take(void** arguments)
 
 typedef struct {
     char* out;
-    void** parts; /* in, where in a row, bytes of a block: for each array */
+    void** parts; /* in, where in a row, bytes of a block, where in a row of in, its bytes */
     int64_t count;
     int64_t rows;
     int64_t width; /* bytes of a row of the result */
@@ -830,18 +830,19 @@ static void join_part(void* context, int64_t thread, int64_t threads)
         char* out = joined->out + row * joined->width;
         int64_t filled = 0;
         for (int64_t i = 0; i < joined->count; i++) {
-            const char* in = joined->parts[3 * i];
-            int64_t at = (int64_t)joined->parts[3 * i + 1];
-            int64_t bytes = (int64_t)joined->parts[3 * i + 2];
+            void** part = joined->parts + 5 * i;
+            const char* in = (const char*)part[0] + (int64_t)part[3];
+            int64_t at = (int64_t)part[1], bytes = (int64_t)part[2], step = (int64_t)part[4];
             if (at > filled) memset(out + filled, 0, (size_t)(at - filled));
-            memcpy(out + at, in + row * bytes, (size_t)bytes);
+            memcpy(out + at, in + row * step, (size_t)bytes);
             filled = at + bytes;
         }
         if (joined->width > filled) memset(out + filled, 0, (size_t)(joined->width - filled));
     }
 }
 
-/* arguments: out, arrays, rows, bytes of a row; for each array in, where in a row, bytes */
+/* arguments: out, arrays, rows, bytes of a row; for each array in, where in a row, bytes, where
+   they are in a row of in, bytes of such a row */
 void mg_join(void** arguments)
 {
     mg_joined joined = {arguments[0], arguments + 4, (int64_t)arguments[1],

@@ -14,7 +14,6 @@ from ...ir.plan import KernelFamily, Step
 from ...ops.indexing.gathering import SCATTER_ADD, TAKE
 from ...ops.indexing.updates import UPDATE
 from .dtypes import POSITIONS
-from .scatter import rows_refusal
 
 if TYPE_CHECKING:
     from ..cpu.kernel_args import KernelArgs, StepArgs
@@ -28,25 +27,32 @@ def _takes(node: Node) -> bool:
 
 def _refusal(node: Node, device: str) -> str | None:
     how = node.attrs["how"] if node.op is UPDATE else "add"
-    if node.op is UPDATE and device == "cpu":
-        return "NumPy updates arrays at positions on the CPU"
     if node.op is not TAKE and is_bool(node.dtype) and how != "set":
         return "kernels combine numbers, not bools"
     if device != "cpu":
         return None
-    if node.op is SCATTER_ADD:
-        return rows_refusal(node)
     if node.inputs[1].dtype not in POSITIONS:
         return f"positions are int32 or int64, not {node.inputs[1].dtype.name}"
-    return None
+    if node.op is TAKE:
+        return None
+    from ..cpu.combining import refusal
+
+    return refusal(node.dtype, how)
+
+
+def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
+    return frozenset(((0, 0),)) if node.op is UPDATE and device == "cpu" else frozenset()
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
-    from ..cpu.products.products import scatter_add_step, take_step
+    from ..cpu.products.products import take_step
+    from ..cpu.updates import update_step
 
-    values, positions = step.inputs
+    *before, values, positions = step.inputs
+    if step.node.op is UPDATE:
+        *before, positions, values = step.inputs
     (out,) = step.outputs
-    axis = step.node.attrs["axis"]
+    axis = step.node.attrs.get("axis", 0)
     taken = step.node.op is TAKE
     shape = shape_of((values if taken else out).type)
     parts, rows, width = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
@@ -63,9 +69,15 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     dtype = out.type.dtype
     if taken:
         call = take_step(*at, *sizes, width * dtype.itemsize, **how)
-    else:
-        call = scatter_add_step(dtype, *at, *sizes, width, **how)
-    return (*call, cells.dynamic({i: v.slot for i, v in enumerate((out, values, positions))}))
+        return (*call, cells.dynamic({0: out.slot, 1: values.slot, 2: positions.slot}))
+    base = before[0] if before else None
+    call = update_step(
+        dtype, step.node.attrs.get("how", "add"), *at, *sizes, width, base=cells.at(base),
+        copies=0 if step.workspace is None else cells.address[step.workspace], **how,
+    )  # fmt: skip
+    operands = (out, base, values, positions)
+    slots = {i: value.slot for i, value in enumerate(operands) if value is not None}
+    return (*call, cells.dynamic(slots))
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
@@ -85,5 +97,12 @@ def _cost(step: Step, sizes: Mapping[str, int], multiprocessors: int) -> float:
 
 
 INDEXED = KernelFamily(
-    "indexed", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda, cost=_cost
+    "indexed",
+    takes=_takes,
+    refusal=_refusal,
+    can_fail=True,
+    in_place=_in_place,
+    cpu=_cpu,
+    cuda=_cuda,
+    cost=_cost,
 )

@@ -1,4 +1,4 @@
-"""Arrays copied one after the other along an axis, or one array among zeros."""
+"""Arrays, or pieces, copied one after the other along an axis, or one array among zeros."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ...codegen.steps import join_layout
 from ...ir.graph import Node
 from ...ir.plan import KernelFamily, Step
 from ...ops.shape.joining import CONCATENATE
+from ...ops.shape.lowered import JOIN_PIECES
 from ...ops.shape.slicing import PLACE
 
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def _takes(node: Node) -> bool:
-    return node.op in (CONCATENATE, PLACE)
+    return node.op in (CONCATENATE, PLACE, JOIN_PIECES)
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    if node.op is CONCATENATE:
+    if node.op is not PLACE:
         return None
     attrs = node.attrs
     pairs = zip(node.inputs[0].shape, node.shape, strict=True)
@@ -39,9 +40,9 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     rows, width, parts = join_layout(step, cells.sizes)
     words = [cells.at(out), len(parts), rows, width]
     slots = {0: out.slot}
-    for value, (at, count) in zip(step.inputs, parts, strict=True):
+    for value, layout in zip(step.inputs, parts, strict=True):
         slots[len(words)] = value.slot
-        words += [cells.at(value), at, count]
+        words += [cells.at(value), *layout]
     return support().address("mg_join"), words, cells.dynamic(slots)
 
 

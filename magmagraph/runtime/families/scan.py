@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...codegen.steps import shape_of
 from ...dtypes import is_complex
 from ...ir.graph import Node
+from ...ir.op import Op
 from ...ir.plan import KernelFamily, Step
 from ...ops.reduction.cumulative import CUMLOGSUMEXP, CUMMAX, CUMMIN, CUMPROD, CUMSUM
 from ...ops.reduction.recurrence import LINEAR_RECURRENCE
 
 if TYPE_CHECKING:
+    from ..cpu.kernel_args import KernelArgs, StepArgs
     from ..cuda.launching.launch_units import Unit
     from ..cuda.launching.launches import StepLaunches
 
-_SCANS = frozenset({CUMSUM, CUMPROD, CUMMAX, CUMMIN, CUMLOGSUMEXP, LINEAR_RECURRENCE})
+_HOW: dict[Op, str] = {CUMSUM: "add", CUMPROD: "multiply", CUMMAX: "max", CUMMIN: "min"}
+_SCANS = frozenset({*_HOW, CUMLOGSUMEXP, LINEAR_RECURRENCE})
 
 
 def _takes(node: Node) -> bool:
@@ -23,10 +27,30 @@ def _takes(node: Node) -> bool:
 
 def _refusal(node: Node, device: str) -> str | None:
     if device == "cpu":
-        return "NumPy scans on the CPU"
+        if node.op not in _HOW:
+            return f"NumPy computes {node.op.name} on the CPU"
+        from ..cpu.combining import refusal
+
+        return refusal(node.dtype, _HOW[node.op])
     if is_complex(node.dtype) and node.op is not CUMSUM:
         return f"kernels scan real numbers, and sums of complex ones, not {node.dtype.name}"
     return None
+
+
+def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
+    return frozenset(((0, 0),) if device == "cpu" and node.op in _HOW else ())
+
+
+def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
+    from ..cpu.scans import scan_step
+
+    (x,), (out,) = step.inputs, step.outputs
+    attrs = step.node.attrs
+    call = scan_step(
+        out.type.dtype, _HOW[step.node.op], cells.at(out), cells.at(x), shape_of(out.type),
+        attrs["axis"], reverse=attrs["reverse"],
+    )  # fmt: skip
+    return (*call, cells.dynamic({0: out.slot, 1: x.slot}))
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
@@ -35,4 +59,6 @@ def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.units([scanning(launches.memory, step)])
 
 
-SCAN = KernelFamily("scan", takes=_takes, refusal=_refusal, cuda=_cuda)
+SCAN = KernelFamily(
+    "scan", takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu, cuda=_cuda
+)

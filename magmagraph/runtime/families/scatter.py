@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ...codegen.steps import shape_of
 from ...ir.graph import Node
@@ -23,8 +22,7 @@ def _takes(node: Node) -> bool:
     return node.op is SCATTER_ROWS
 
 
-def rows_refusal(node: Node) -> str | None:
-    """Return why there is no kernel for the dtypes of the values and the positions, or None."""
+def _refusal(node: Node, device: str) -> str | None:
     if node.type.dtype not in BLAS:
         return f"kernels add up float32 and float64, not {node.type.dtype.name}"
     if node.inputs[1].dtype not in POSITIONS:
@@ -32,31 +30,30 @@ def rows_refusal(node: Node) -> str | None:
     return None
 
 
-def _refusal(node: Node, device: str) -> str | None:
-    return rows_refusal(node)
-
-
 def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
     return frozenset(((len(node.inputs) - 1, 0),))
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
-    from ..cpu.products.products import scatter_step
+    from ..cpu.updates import update_step
 
     values, positions, *scale, base = step.inputs
     alpha = scale[0] if scale else None
     out = step.outputs[0]
     rows, *others = shape_of(out.type)
-    call = scatter_step(
+    count = math.prod(shape_of(positions.type))
+    call = update_step(
         out.type.dtype,
+        "add",
         cells.at(out),
-        cells.at(base),
         cells.at(values),
         cells.at(positions),
+        1,
         rows,
-        int(np.prod(shape_of(positions.type), dtype=np.int64)),
-        int(np.prod(others, dtype=np.int64)),
-        alpha=cells.at(alpha),
+        count,
+        math.prod(others),
+        base=cells.at(base),
+        scale=cells.at(alpha),
         wrap=step.node.attrs["mode"] == "wrap",
         wide=positions.type.dtype.itemsize == 8,
     )

@@ -1,4 +1,4 @@
-"""Fourier transforms: cuFFT's on a GPU; on the CPU NumPy's own library computes them."""
+"""Fourier transforms: cuFFT's on a GPU; on the CPU SciPy's library computes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _takes(node: Node) -> bool:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    return "NumPy's library computes transforms on the CPU" if device == "cpu" else None
+    return "SciPy's library computes transforms on the CPU" if device == "cpu" else None
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:

@@ -28,8 +28,6 @@ __all__ = [
     "gemm_step",
     "gemv_step",
     "product_source",
-    "scatter_add_step",
-    "scatter_step",
     "take_step",
     "tiled_source",
     "zero_step",
@@ -267,37 +265,6 @@ def gemv_step(
     return _function("mg_gemv", dtype), cells
 
 
-def scatter_step(
-    dtype: Any, out: int, base: int, values: int, positions: int, rows: int, count: int,
-    width: int, *, alpha: int = 0, wrap: bool = False, wide: bool = True,
-) -> Step:  # fmt: skip
-    """Return the step that adds rows, times alpha, to those of `base` at positions.
-
-    Parameters
-    ----------
-    dtype
-        float32 or float64, of everything but the positions.
-    out, base, values, positions : int
-        Addresses of the result and of the base (rows, width), of the values (count, width) and of
-        their positions. `out` may be `base`: only the rows at the positions are touched then.
-    rows, count, width : int
-        Sizes. Zero is fine.
-    alpha : int
-        Address of one element, or 0 for the value 1.
-    wrap : bool
-        Positions are taken modulo `rows`; else those outside become the nearest inside.
-    wide : bool
-        Positions have 64 bits, else 32.
-
-    Returns
-    -------
-    (int, list of int)
-        Function and cells: 0 out, 1 base, 2 values, 3 positions, 4 alpha, 5-7 sizes, 8-9 flags.
-    """
-    cells = [out, base, values, positions, alpha, rows, count, width, int(wrap), int(wide)]
-    return _function("mg_scatter_rows", dtype), cells
-
-
 def take_step(
     out: int, source: int, positions: int, parts: int, rows: int, count: int, size: int,
     *, wrap: bool = False, wide: bool = True,
@@ -311,8 +278,10 @@ def take_step(
         and of the positions.
     parts, rows, count, size : int
         Sizes; there have to be rows where any are copied.
-    wrap, wide : bool
-        As in `scatter_step`.
+    wrap : bool
+        Positions are taken modulo `rows`; else those outside become the nearest inside.
+    wide : bool
+        Positions have 64 bits, else 32.
 
     Returns
     -------
@@ -321,33 +290,6 @@ def take_step(
     """
     cells = [out, source, positions, parts, rows, count, size, int(wrap), int(wide)]
     return support().address("mg_take"), cells
-
-
-def scatter_add_step(
-    dtype: Any, out: int, values: int, positions: int, parts: int, rows: int, count: int,
-    width: int, *, wrap: bool = False, wide: bool = True,
-) -> Step:  # fmt: skip
-    """Return the step that adds rows to zeros at positions, the same ones in each of several parts.
-
-    Parameters
-    ----------
-    dtype
-        float32 or float64, of everything but the positions.
-    out, values, positions : int
-        Addresses of the result (parts, rows, width), of the values (parts, count, width) and of
-        their positions.
-    parts, rows, count, width : int
-        Sizes; there have to be rows where any are added.
-    wrap, wide : bool
-        As in `scatter_step`.
-
-    Returns
-    -------
-    (int, list of int)
-        Function and cells: 0 out, 1 values, 2 positions, 3-6 sizes, 7-8 flags.
-    """
-    cells = [out, values, positions, parts, rows, count, width, int(wrap), int(wide)]
-    return _function("mg_scatter_add", dtype), cells
 
 
 def copy_step(out: int, source: int, size: int) -> Step:

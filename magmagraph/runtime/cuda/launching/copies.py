@@ -19,15 +19,15 @@ def joined(memory: PlanMemory, step: Step) -> LibraryCall:
     """Return what puts arrays side by side along one axis, or one among zeros."""
     runtime = memory.device.cupy.cuda.runtime
     rows, width, parts = join_layout(step, memory.sizes)
-    zeros = sum(count for _, count in parts) < width
+    zeros = sum(count for _, count, *_ in parts) < width
 
     def run(stream: Any, out: int, *sources: int) -> None:
         if zeros and rows * width:
             runtime.memsetAsync(out, 0, rows * width, stream.ptr)
-        for source, (at, count) in zip(sources, parts, strict=True):
+        for source, (at, count, first, row) in zip(sources, parts, strict=True):
             if rows * count:
                 runtime.memcpy2DAsync(
-                    out + at, width, source, count, count, rows, DEVICE_TO_DEVICE, stream.ptr
+                    out + at, width, source + first, row, count, rows, DEVICE_TO_DEVICE, stream.ptr
                 )
 
     return LibraryCall(run, [memory.at(value) for value in (*step.outputs, *step.inputs)])

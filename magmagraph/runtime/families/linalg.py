@@ -1,4 +1,4 @@
-"""Factorizations, solutions and determinants of small matrices."""
+"""Factorizations, and what comes by them: generated kernels of small matrices, and LAPACK."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...dtypes import is_complex
+from ...ir import dims
 from ...ir.graph import Node
 from ...ir.op import Op
 from ...ir.plan import KernelFamily, Step, Value
-from ...ir.types import Type
+from ...ir.types import Extent, Type
 from ...ops.linalg.determinant import DET, SLOGDET
 from ...ops.linalg.factor import CHOLESKY, LU, PERMUTATION
 from ...ops.linalg.lowered import FACTORED_DET, FACTORED_INV, FACTORED_SLOGDET, FACTORED_SOLVE
+from ...ops.linalg.qr import QR, QR_R
 from ...ops.linalg.solve import INV, SOLVE
-from ...ops.linalg.spectral import EIGVALSH
+from ...ops.linalg.spectral import EIGH, EIGVALSH
+from ...ops.linalg.svd import SVD, SVDVALS
 from ...ops.linalg.triangular import TRIANGULAR_SOLVE
 from .dtypes import BLAS
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from ..cuda.launching.launches import StepLaunches
 
 _INT32 = np.dtype(np.int32)
+_BLOCK = 66  # columns that LAPACK's routines compute at once, and a few vectors
+_LINE = 64  # bytes that a part of the workspace is aligned to
 
 # The C function of each operation, and what it takes for its matrices.
 _FUNCTIONS: dict[Op, tuple[str, str]] = {
@@ -34,13 +40,20 @@ _FUNCTIONS: dict[Op, tuple[str, str]] = {
     FACTORED_INV: ("systems", "factors"),
     TRIANGULAR_SOLVE: ("systems", "triangle"),
     CHOLESKY: ("cholesky", "matrix"),
-    # Not the vectors: their signs would be other ones than LAPACK's, which NumPy gives.
     EIGVALSH: ("eigenvalues", "matrix"),
+    EIGH: ("eigenvalues", "matrix"),
     DET: ("determinants", "matrix"),
     SLOGDET: ("determinants", "matrix"),
     FACTORED_DET: ("determinants", "factors"),
     FACTORED_SLOGDET: ("determinants", "factors"),
+    QR: ("qr", "matrix"),
+    QR_R: ("qr", "matrix"),
+    SVD: ("singular_values", "matrix"),
+    SVDVALS: ("singular_values", "matrix"),
 }
+# Their results are vectors, whose signs are LAPACK's, as NumPy gives them.
+_WITH_VECTORS = (EIGH, QR, SVD)
+_BY_LAPACK = (*_WITH_VECTORS, QR_R, SVDVALS)
 
 
 def _takes(node: Node) -> bool:
@@ -48,35 +61,93 @@ def _takes(node: Node) -> bool:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    on_gpu = device != "cpu"
-    if on_gpu and node.op is EIGVALSH:
-        return "the GPU has no kernel for eigenvalues; cuSOLVER is called through CuPy"
     operand = node.inputs[0].type
     assert isinstance(operand, Type)
     if node.op is PERMUTATION:
         return None if operand.dtype == _INT32 else "row exchanges are int32"
+    if _FUNCTIONS[node.op][1] == "factors" and node.inputs[1].dtype != _INT32:
+        return "row exchanges are int32"
+    if device != "cpu":
+        return _refusal_of_gpus(node, operand)
+    if node.op is EIGH and node.attrs["subset"] is not None:
+        return "some of the eigenvectors are computed by SciPy"
+    return None
+
+
+def _refusal_of_gpus(node: Node, operand: Type) -> str | None:
+    from ...codegen.cuda.matrices_code import LARGEST
+
+    if node.op in (EIGVALSH, *_BY_LAPACK):
+        return "the GPU has no kernel for it; cuSOLVER is called through CuPy"
     if operand.dtype not in BLAS:
         return f"kernels compute in float32 and float64, not {operand.dtype.name}"
     if node.op is LU and operand.shape[-1] != operand.shape[-2]:
         return "kernels factor square matrices"
-    name, kind = _FUNCTIONS[node.op]
-    if kind == "factors" and node.inputs[1].dtype != _INT32:
-        return "row exchanges are int32"
-    order, most = operand.shape[-1], _largest_order(name, on_gpu)
-    if isinstance(order, int) and order > most:
-        return f"matrices of order {order}; the kernels take {most} at most"
+    order = operand.shape[-1]
+    if isinstance(order, int) and order > LARGEST:
+        return f"matrices of order {order}; the kernels take {LARGEST} at most"
     return None
 
 
-def _largest_order(name: str, on_gpu: bool) -> int:
-    """Return the largest order of matrices that a function takes."""
-    if on_gpu:
-        from ...codegen.cuda.matrices_code import LARGEST
-
-        return LARGEST
+def _is_small(node: Node, operand: Type) -> bool | None:
+    """Return whether the generated kernels of small matrices run it; None where sizes decide."""
     from ..cpu.linalg.linalg import largest_order
 
-    return largest_order(name)
+    if node.op in _BY_LAPACK or operand.dtype not in BLAS:
+        return False
+    rows, order = operand.shape[-2:]
+    if not (isinstance(rows, int) and isinstance(order, int)):
+        return None
+    return rows == order <= largest_order(_FUNCTIONS[node.op][0])
+
+
+def _scratch(node: Node, threads: int) -> Extent:
+    """Return the bytes that LAPACK needs, of which each thread has a part."""
+    operand = node.inputs[0].type
+    assert isinstance(operand, Type)
+    if node.op is PERMUTATION or _is_small(node, operand):
+        return 0
+    each, batch = bytes_of_one(node, operand), operand.shape[:-2]
+    if node.op is SOLVE:
+        batch = node.shape[:-2]
+    return each * dims.minimum(threads, dims.size(batch)) if each else 0
+
+
+def bytes_of_one(node: Node, operand: Type) -> Extent:
+    """Return the bytes of workspace of one matrix: copies, and what LAPACK's routines ask for.
+
+    Blocked routines ask for `_BLOCK` columns of work; with less they run without blocks.
+    """
+    name, kind = _FUNCTIONS[node.op]
+    m, n = operand.shape[-2:]
+    short, long = dims.minimum(m, n), dims.maximum(m, n)
+    vectors = node.op in _WITH_VECTORS
+    numbers: Extent = m * n  # of the dtype
+    reals: Extent = 0
+    integers: Extent = short
+    if kind != "matrix" or name == "cholesky":
+        return 0
+    if node.op is INV:
+        numbers = numbers + _BLOCK * n
+    elif name == "qr":
+        wide = dims.maximum(n, m if node.attrs.get("mode") == "complete" else short)
+        numbers, integers = m * wide + short + _BLOCK * wide, 0
+    elif name == "eigenvalues":
+        integers = 3 + 5 * n
+        numbers = numbers + _BLOCK * n + (1 + 6 * n + 2 * n * n if vectors else 2 * n + 1)
+        reals = 1 + 5 * n + 2 * n * n
+    elif name == "singular_values":
+        integers = 8 * short
+        numbers = numbers + 4 * short * short + 7 * short + _BLOCK * (m + n)
+        reals = 7 * short + 2 * short * long + 6 * short * short
+        if vectors:
+            full = node.attrs["full_matrices"]
+            numbers = numbers + m * (m if full else short) + n * (n if full else short)
+    size = operand.dtype.itemsize
+    total = numbers * size + integers * 8 + 8 * _LINE
+    if is_complex(operand.dtype):
+        total = total + reals * (size // 2)
+    return dims.floor_div(total + _LINE - 1, _LINE) * _LINE
 
 
 def _operands(step: Step) -> tuple[list[Value | None], dict[str, Any]]:
@@ -96,6 +167,7 @@ def _operands(step: Step) -> tuple[list[Value | None], dict[str, Any]]:
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
+    from ..cpu.linalg.lapack import lapack_step
     from ..cpu.linalg.linalg import matrices_step, permutation_step
 
     op = step.node.op
@@ -105,8 +177,24 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
         function, held = permutation_step(out, pivots, cells.at(out), cells.at(pivots))
         return function, held, cells.dynamic({1: out.slot, 2: pivots.slot})
     values, how = _operands(step)
-    addresses = [cells.at(value) for value in values]
-    function, held = matrices_step(_FUNCTIONS[op][0], addresses, values, cells.keep, **how)
+    name = _FUNCTIONS[op][0]
+    if _is_small(step.node, step.inputs[0].type):
+        addresses = [cells.at(value) for value in values]
+        function, held = matrices_step(name, addresses, values, cells.keep, **how)
+    else:
+        values.append(step.outputs[2] if len(step.outputs) > 2 else None)
+        work = (0, 0, 0)
+        if step.workspace is not None:
+            each = int(dims.evaluate(bytes_of_one(step.node, step.inputs[0].type), cells.sizes))
+            size = int(cells.plan.slots[step.workspace].size)
+            work = (cells.address[step.workspace], size, each)
+        trans = step.node.attrs.get("trans", "N")
+        how["trans"] = "T" if step.node.attrs.get("transposed") else trans
+        how["vectors"] = op in _WITH_VECTORS
+        how["full"] = bool(step.node.attrs.get("full_matrices"))
+        addresses = [cells.at(value) for value in values]
+        flops = int(dims.evaluate(step.flops, cells.sizes))
+        function, held = lapack_step(name, addresses, values, work, flops, cells.keep, how)
     slots = {i: value.slot for i, value in enumerate(values, 1) if value is not None}
     return function, held, cells.dynamic(slots)
 
@@ -121,4 +209,12 @@ def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
     return launches.alone(step, matrices(launches.memory, step, name, values, **how))
 
 
-LINALG = KernelFamily("linalg", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda)
+LINALG = KernelFamily(
+    "linalg",
+    takes=_takes,
+    refusal=_refusal,
+    can_fail=True,
+    scratch=_scratch,
+    cpu=_cpu,
+    cuda=_cuda,
+)

@@ -12,8 +12,9 @@ from ...ir.graph import Node
 from ...ir.op import Op
 from ...ir.plan import KernelFamily, Step, Value
 from ...ir.types import Extent, Type
-from ...ops.linalg.determinant import DET, SLOGDET
+from ...ops.linalg.determinant import ADJUGATE, DET, SLOGDET, largest_condition
 from ...ops.linalg.factor import CHOLESKY, LU, PERMUTATION
+from ...ops.linalg.least import LSTSQ, PINV, cut_of
 from ...ops.linalg.lowered import FACTORED_DET, FACTORED_INV, FACTORED_SLOGDET, FACTORED_SOLVE
 from ...ops.linalg.qr import QR, QR_R
 from ...ops.linalg.solve import INV, SOLVE
@@ -50,10 +51,13 @@ _FUNCTIONS: dict[Op, tuple[str, str]] = {
     QR_R: ("qr", "matrix"),
     SVD: ("singular_values", "matrix"),
     SVDVALS: ("singular_values", "matrix"),
+    PINV: ("pseudoinverse", "matrix"),
+    LSTSQ: ("least_squares", "matrix"),
+    ADJUGATE: ("adjugate", "matrix"),
 }
 # Their results are vectors, whose signs are LAPACK's, as NumPy gives them.
 _WITH_VECTORS = (EIGH, QR, SVD)
-_BY_LAPACK = (*_WITH_VECTORS, QR_R, SVDVALS)
+_BY_LAPACK = (*_WITH_VECTORS, QR_R, SVDVALS, PINV, LSTSQ, ADJUGATE)
 
 
 def _takes(node: Node) -> bool:
@@ -71,6 +75,8 @@ def _refusal(node: Node, device: str) -> str | None:
         return _refusal_of_gpus(node, operand)
     if node.op is EIGH and node.attrs["subset"] is not None:
         return "some of the eigenvectors are computed by SciPy"
+    if node.op is PINV and node.attrs["hermitian"]:
+        return "pseudoinverses of Hermitian matrices are computed by NumPy"
     return None
 
 
@@ -127,7 +133,7 @@ def bytes_of_one(node: Node, operand: Type) -> Extent:
     integers: Extent = short
     if kind != "matrix" or name == "cholesky":
         return 0
-    if node.op is INV:
+    if node.op in (INV, ADJUGATE):
         numbers = numbers + _BLOCK * n
     elif name == "qr":
         wide = dims.maximum(n, m if node.attrs.get("mode") == "complete" else short)
@@ -136,13 +142,15 @@ def bytes_of_one(node: Node, operand: Type) -> Extent:
         integers = 3 + 5 * n
         numbers = numbers + _BLOCK * n + (1 + 6 * n + 2 * n * n if vectors else 2 * n + 1)
         reals = 1 + 5 * n + 2 * n * n
-    elif name == "singular_values":
+    elif node.op in (SVD, SVDVALS, PINV, LSTSQ):
         integers = 8 * short
         numbers = numbers + 4 * short * short + 7 * short + _BLOCK * (m + n)
         reals = 7 * short + 2 * short * long + 6 * short * short
-        if vectors:
-            full = node.attrs["full_matrices"]
-            numbers = numbers + m * (m if full else short) + n * (n if full else short)
+        if node.op is not SVDVALS:
+            full = node.op is SVD and node.attrs["full_matrices"]
+            numbers = numbers + m * (m if full else short) + n * (n if full else short) + short
+        if node.op is LSTSQ:
+            numbers = numbers + short * node.inputs[1].shape[-1]
     size = operand.dtype.itemsize
     total = numbers * size + integers * 8 + 8 * _LINE
     if is_complex(operand.dtype):
@@ -166,6 +174,15 @@ def _operands(step: Step) -> tuple[list[Value | None], dict[str, Any]]:
     }
 
 
+def _ratio(step: Step) -> float:
+    """Return the bound of a step's decisions: which singular values count, which inverses do."""
+    matrices, attrs = step.inputs[0].type, step.node.attrs
+    if step.node.op is ADJUGATE:
+        return float(largest_condition(matrices.dtype))
+    given = attrs.get("rtol", attrs.get("rcond"))
+    return cut_of(matrices.shape, matrices.dtype, given) if step.node.op in (PINV, LSTSQ) else 0.0
+
+
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.linalg.lapack import lapack_step
     from ..cpu.linalg.linalg import matrices_step, permutation_step
@@ -174,7 +191,8 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     out = step.outputs[0]
     if op is PERMUTATION:
         (pivots,) = step.inputs
-        function, held = permutation_step(out, pivots, cells.at(out), cells.at(pivots))
+        inverse = step.node.attrs.get("inverse", False)
+        function, held = permutation_step(out, pivots, cells.at(out), cells.at(pivots), inverse)
         return function, held, cells.dynamic({1: out.slot, 2: pivots.slot})
     values, how = _operands(step)
     name = _FUNCTIONS[op][0]
@@ -192,6 +210,7 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
         how["trans"] = "T" if step.node.attrs.get("transposed") else trans
         how["vectors"] = op in _WITH_VECTORS
         how["full"] = bool(step.node.attrs.get("full_matrices"))
+        how["ratio"] = _ratio(step)
         addresses = [cells.at(value) for value in values]
         flops = int(dims.evaluate(step.flops, cells.sizes))
         function, held = lapack_step(name, addresses, values, work, flops, cells.keep, how)

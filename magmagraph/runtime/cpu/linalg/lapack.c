@@ -40,6 +40,9 @@ static struct {
                   NUMBER* u, count_of ldu, NUMBER* vh, count_of ldvh, NUMBER* work, count_of lwork,
                   whole* iwork, whole* info, size_t);
 #endif
+    void (*gemm)(word trans_a, word trans_b, count_of m, count_of n, count_of k,
+                 const NUMBER* alpha, const NUMBER* a, count_of lda, const NUMBER* b, count_of ldb,
+                 const NUMBER* beta, NUMBER* c, count_of ldc, size_t, size_t);
     void (*trsm)(word side, word uplo, word trans, word diag, count_of m, count_of n,
                  const NUMBER* alpha, const NUMBER* a, count_of lda, NUMBER* b, count_of ldb, size_t,
                  size_t, size_t, size_t);
@@ -85,6 +88,7 @@ typedef struct {
     int64_t count, m, n, k;
     int64_t kind, lower, trans, unit, vectors, full;
     int64_t flops; /* of one matrix */
+    double ratio;  /* of a singular value to the largest, up to which it counts as zero */
     int64_t a_stride, b_stride, pivot_stride;
     const int64_t *a_offsets, *b_offsets, *pivot_offsets;
 } job;
@@ -315,6 +319,27 @@ static int cholesky(const job* job, int64_t i, char* work)
     return !value_of(info);
 }
 
+static inline double size_of(NUMBER x)
+{
+    return MG_COMPLEX ? hypot((double)__real__ x, (double)__imag__ x) : fabs((double)__real__ x);
+}
+
+/* The sign of a determinant, and the logarithm of its size, by factors; the exchanges are LAPACK's or
+   those of an operand. */
+static void determinant(const NUMBER* factors, int64_t n, const whole* pivots, const int32_t* given,
+                        NUMBER* sign, double* size)
+{
+    *sign = 1;
+    *size = 0;
+    for (int64_t k = 0; k < n; k++) {
+        NUMBER value = factors[k * (n + 1)];
+        double part = size_of(value);
+        if ((given ? given[k] : pivot_at(pivots, k)) != k) *sign = -*sign;
+        *sign *= part == 0 ? 0 : value / (REAL)part;
+        *size += log(part);
+    }
+}
+
 /* A determinant is that of the transpose: the matrix is factored as it lies. */
 static int determinants(const job* job, int64_t i, char* work)
 {
@@ -322,6 +347,8 @@ static int determinants(const job* job, int64_t i, char* work)
     const NUMBER* a = matrix(job, i);
     const int32_t* given = NULL;
     whole* pivots = NULL;
+    NUMBER sign;
+    double size;
     if (job->kind == MG_BY_FACTORS)
         given = job->pivots + (job->pivot_offsets ? job->pivot_offsets[i] : i * job->pivot_stride);
     else {
@@ -331,16 +358,7 @@ static int determinants(const job* job, int64_t i, char* work)
         if (factor(factors, pivots, n, n) < 0) return 0;
         a = factors;
     }
-    NUMBER sign = 1;
-    double size = 0;
-    for (int64_t k = 0; k < n; k++) {
-        NUMBER value = a[k * (n + 1)];
-        double part = MG_COMPLEX ? hypot((double)__real__ value, (double)__imag__ value)
-                                 : fabs((double)__real__ value);
-        if ((given ? given[k] : pivot_at(pivots, k)) != k) sign = -sign;
-        sign *= part == 0 ? 0 : value / (REAL)part;
-        size += log(part);
-    }
+    determinant(a, n, pivots, given, &sign, &size);
     ((NUMBER*)job->out)[i] = job->second ? sign : sign * (REAL)exp(size);
     if (job->second) ((REAL*)job->second)[i] = (REAL)size;
     return 1;
@@ -398,23 +416,28 @@ static int eigenvalues(const job* job, int64_t i, char* work)
     return 1;
 }
 
-/* Results: U (m x k), values, V^H; or values alone. */
-static int singular_values(const job* job, int64_t i, char* work)
+typedef struct {
+    NUMBER *u, *vh; /* column-major: m x left, right x n */
+    int64_t left, right;
+    char* work; /* what is left of it after the decomposition */
+} vectors;
+
+/* Decompose matrix number i; without vectors where `job` is "N". Returns whether LAPACK could. */
+static int decompose(const job* job, int64_t i, char* work, word jobz, REAL* values, vectors* found)
 {
     const char* start = work;
-    int64_t m = job->m, n = job->n, shorter = m < n ? m : n, k = job->k;
-    int64_t right = job->full ? n : shorter;
+    int64_t m = job->m, n = job->n, shorter = m < n ? m : n;
+    int64_t left = *jobz == 'A' ? m : shorter, right = *jobz == 'A' ? n : shorter;
     whole rows = m, columns = n, ldvh = right, info = 0;
     const NUMBER* from = matrix(job, i);
     NUMBER *u = NULL, *vh = NULL;
-    word jobz = !job->vectors ? "N" : job->full ? "A" : "S";
-    NUMBER* a = take(&work, m * n * (int64_t)sizeof(NUMBER));
-    whole* iwork = take(&work, 8 * shorter * (int64_t)sizeof(whole));
-    REAL* values = (REAL*)(job->vectors ? job->second : job->out) + i * shorter;
-    if (job->vectors) {
-        u = take(&work, m * k * (int64_t)sizeof(NUMBER));
+    if (*jobz != 'N') {
+        u = take(&work, m * left * (int64_t)sizeof(NUMBER));
         vh = take(&work, right * n * (int64_t)sizeof(NUMBER));
     }
+    *found = (vectors){ u, vh, left, right, work };
+    NUMBER* a = take(&work, m * n * (int64_t)sizeof(NUMBER));
+    whole* iwork = take(&work, 8 * shorter * (int64_t)sizeof(whole));
     if (!all_finite(from, m, n, 0, 0)) return 0;
     transpose(a, m, from, n, m, n);
 #if MG_COMPLEX
@@ -429,11 +452,115 @@ static int singular_values(const job* job, int64_t i, char* work)
     lapack.gesdd(jobz, &rows, &columns, a, &rows, values, u, &rows, vh, &ldvh, (NUMBER*)work, &lwork,
                  iwork, &info, 1);
 #endif
-    if (value_of(info)) return 0;
+    return !value_of(info);
+}
+
+/* Results: U, values, V^H; or values alone. */
+static int singular_values(const job* job, int64_t i, char* work)
+{
+    int64_t m = job->m, n = job->n, shorter = m < n ? m : n;
+    REAL* values = (REAL*)(job->vectors ? job->second : job->out) + i * shorter;
+    vectors found;
+    if (!decompose(job, i, work, !job->vectors ? "N" : job->full ? "A" : "S", values, &found)) return 0;
     if (job->vectors) {
-        transpose((NUMBER*)job->out + i * m * k, k, u, m, k, m);
-        transpose((NUMBER*)job->third + i * right * n, n, vh, right, n, right);
+        transpose((NUMBER*)job->out + i * m * found.left, found.left, found.u, m, found.left, m);
+        transpose((NUMBER*)job->third + i * found.right * n, n, found.vh, found.right, n, found.right);
     }
+    return 1;
+}
+
+/* Replace vectors by their conjugates, and singular values by the inverses of those that count.
+   Returns how many do. */
+static int64_t invert(const job* job, const vectors* found, REAL* values, double ratio)
+{
+    int64_t m = job->m, n = job->n, shorter = m < n ? m : n, rank = 0;
+    REAL least = (REAL)ratio * values[0];
+    for (int64_t k = 0; k < shorter; k++) {
+        int kept = values[k] > least;
+        rank += kept;
+        values[k] = kept ? 1 / values[k] : 0;
+    }
+#if MG_COMPLEX
+    for (int64_t e = 0; e < m * shorter; e++) found->u[e] = ~found->u[e];
+    for (int64_t e = 0; e < shorter * n; e++) found->vh[e] = ~found->vh[e];
+#endif
+    return rank;
+}
+
+static void multiply(int64_t m, int64_t n, int64_t k, const NUMBER* a, const NUMBER* b, NUMBER* c)
+{
+    whole rows = m, columns = n, inner = k;
+    NUMBER one = 1, zero = 0;
+    lapack.gemm("N", "N", &rows, &columns, &inner, &one, a, &rows, b, &inner, &zero, c, &rows, 1, 1);
+}
+
+/* A^+ = V S^-1 U^H, the rows of whose transpose are those of conj(U). */
+static int pseudoinverse(const job* job, int64_t i, char* work)
+{
+    int64_t m = job->m, n = job->n, shorter = m < n ? m : n;
+    REAL* values = take(&work, shorter * (int64_t)sizeof(REAL));
+    double ratio = job->ratio;
+    vectors found;
+    if (!decompose(job, i, work, "S", values, &found)) return 0;
+    if (job->b) ratio = (double)((const REAL*)job->b)[i];
+    invert(job, &found, values, ratio);
+    for (int64_t k = 0; k < shorter; k++)
+        for (int64_t r = 0; r < m; r++) found.u[k * m + r] *= values[k];
+    multiply(m, n, shorter, found.u, found.vh, (NUMBER*)job->out + i * n * m);
+    return 1;
+}
+
+/* Results: x = V S^-1 U^H b, the rank, the singular values. */
+static int least_squares(const job* job, int64_t i, char* work)
+{
+    int64_t m = job->m, n = job->n, k = job->k, shorter = m < n ? m : n;
+    REAL* inverses = take(&work, shorter * (int64_t)sizeof(REAL));
+    REAL* values = (REAL*)job->third + i * shorter;
+    const NUMBER* b = job->b + (job->b_offsets ? job->b_offsets[i] : i * job->b_stride);
+    vectors found;
+    if (!decompose(job, i, work, "S", inverses, &found)) return 0;
+    memcpy(values, inverses, (size_t)shorter * sizeof(REAL));
+    ((int64_t*)job->second)[i] = invert(job, &found, inverses, job->ratio);
+    NUMBER* inner = take(&found.work, k * shorter * (int64_t)sizeof(NUMBER));
+    multiply(k, shorter, m, b, found.u, inner);
+    for (int64_t j = 0; j < shorter; j++)
+        for (int64_t c = 0; c < k; c++) inner[j * k + c] *= inverses[j];
+    multiply(k, n, shorter, inner, found.vh, (NUMBER*)job->out + i * n * k);
+    return 1;
+}
+
+/* The largest sum of sizes of a column. */
+static double norm_of(const NUMBER* a, int64_t n)
+{
+    double largest = 0;
+    for (int64_t j = 0; j < n; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += size_of(a[j * n + i]);
+        largest = sum > largest ? sum : largest;
+    }
+    return largest;
+}
+
+/* det(A) A^-1, where that keeps most digits; elsewhere the array expression has another formula. */
+static int adjugate(const job* job, int64_t i, char* work)
+{
+    const char* start = work;
+    int64_t n = job->n;
+    whole order = n, info = 0;
+    NUMBER *a = take(&work, n * n * (int64_t)sizeof(NUMBER)), sign;
+    whole* pivots = take(&work, n * (int64_t)sizeof(whole));
+    NUMBER* out = (NUMBER*)job->out + i * n * n;
+    double size;
+    transpose(a, n, matrix(job, i), n, n, n);
+    double norm = norm_of(a, n);
+    if (factor(a, pivots, n, n)) return 0;
+    determinant(a, n, pivots, NULL, &sign, &size);
+    whole lwork = left_of(job, start, work, sizeof(NUMBER));
+    lapack.getri(&order, a, &order, pivots, (NUMBER*)work, &lwork, &info);
+    if (value_of(info) || !(norm * norm_of(a, n) < job->ratio)) return 0;
+    transpose(out, n, a, n, n, n);
+    sign *= (REAL)exp(size);
+    for (int64_t e = 0; e < n * n; e++) out[e] *= sign;
     return 1;
 }
 
@@ -516,3 +643,6 @@ void mg_lapack_determinants(void** arguments) { run_job(arguments, determinants)
 void mg_lapack_qr(void** arguments) { run_job(arguments, qr); }
 void mg_lapack_eigenvalues(void** arguments) { run_job(arguments, eigenvalues); }
 void mg_lapack_singular_values(void** arguments) { run_job(arguments, singular_values); }
+void mg_lapack_pseudoinverse(void** arguments) { run_job(arguments, pseudoinverse); }
+void mg_lapack_least_squares(void** arguments) { run_job(arguments, least_squares); }
+void mg_lapack_adjugate(void** arguments) { run_job(arguments, adjugate); }

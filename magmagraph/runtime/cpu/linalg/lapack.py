@@ -36,6 +36,7 @@ _ROUTINES = (
     ("orgqr", "ungqr"),
     ("syevd", "heevd"),
     ("gesdd", "gesdd"),
+    ("gemm", "gemm"),
     ("trsm", "trsm"),
     ("trsv", "trsv"),
 )
@@ -62,9 +63,9 @@ def _exported(blas: Blas, names: Sequence[str]) -> list[int] | None:
     """Return the addresses of routines that the library of a BLAS exports, or None."""
     size = CBLAS_64 if blas.interface == CBLAS_64 else FORTRAN_32
     for before, after in _SPELLINGS[size]:
-        found = [getattr(blas.library, before + name + after, None) for name in names]
-        if all(function is not None for function in found):
-            return [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found]
+        spelled = [before + name + after for name in names]
+        if all(hasattr(blas.library, name) for name in spelled):
+            return [function_address(blas.library, name) for name in spelled]
     return None
 
 
@@ -126,8 +127,7 @@ def lapack_step(
     Parameters
     ----------
     name
-        Of the function: "lu", "systems", "cholesky", "determinants", "qr", "eigenvalues" or
-        "singular_values".
+        Of the function in lapack.c, without its beginning.
     addresses, values
         Of the matrices, the right-hand sides, the row exchanges and three results; 0 and None where
         there is none.
@@ -139,7 +139,7 @@ def lapack_step(
         Takes what the cells point at.
     how
         ``kind`` ("matrix", "factors" or "triangle"), ``lower``, ``trans`` ("N", "T" or "C"),
-        ``unit``, ``vectors`` and ``full``, see lapack.c.
+        ``unit``, ``vectors``, ``full`` and ``ratio``, see lapack.c.
 
     Raises
     ------
@@ -150,9 +150,12 @@ def lapack_step(
     assert matrices is not None
     assert out is not None
     rows, columns = map(int, matrices.type.shape[-2:])
-    whole = (out if name == "systems" else matrices).type.shape[:-2]
+    broadcast = name in ("systems", "least_squares")
+    whole = (out if broadcast else matrices).type.shape[:-2]
+    if name == "least_squares" and whole != matrices.type.shape[:-2]:
+        raise Refused("a matrix has right-hand sides of several members of a batch", expected=True)
     wanted = 0
-    if name == "systems" or (how["vectors"] and name != "eigenvalues"):
+    if broadcast or (how["vectors"] and name == "qr"):
         wanted = int(out.type.shape[-1])
     elif name == "qr":
         wanted = int(out.type.shape[-2])
@@ -177,6 +180,7 @@ def lapack_step(
         int(how["vectors"]),
         int(how["full"]),
         flops // max(1, count),
+        int(np.float64(how["ratio"]).view(np.int64)),
         *strides,
         *(0 if table is None else address_of(table) for table in tables),
     ]

@@ -111,11 +111,13 @@ def matrices_step(
     return _function(matrices.type.dtype, name), cells
 
 
-def permutation_step(out: Value, pivots: Value, at_out: int, at_pivots: int) -> Call:
+def permutation_step(
+    out: Value, pivots: Value, at_out: int, at_pivots: int, inverse: bool
+) -> Call:
     """Return the function and the cells that turn row exchanges into an order of rows."""
     count, rows = int(pivots.type.shape[-1]), int(out.type.shape[-1])
     if count > rows:
         raise Refused("there are more exchanges than rows", expected=True)
     batch = math.prod(map(int, pivots.type.shape[:-1]))
-    cells = [support().address("mg_fail"), at_out, at_pivots, batch, count, rows]
+    cells = [support().address("mg_fail"), at_out, at_pivots, batch, count, rows, inverse]
     return _function(np.dtype(np.float32), "permutation"), cells

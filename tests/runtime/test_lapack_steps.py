@@ -270,6 +270,17 @@ def test_a_loop_stays_in_c_and_names_the_iteration_that_failed(rng: Rng) -> None
     np.testing.assert_allclose(f(good)[0], expected, rtol=1e-9)
 
 
+def test_workspaces_of_named_dimensions_are_formulas(rng: Rng) -> None:
+    x = mg.input("x", ("rows", 4), "float64")
+    f = mg.function([x], [*L.svd(x, full_matrices=False), *L.qr(x), L.pinv(x)])
+    for rows in (2, 4, 50):
+        a = _matrices(rng, (rows, 4), "float64")
+        u, s, vh, q, r, inverse = f(a)
+        _close((u * s) @ vh, a)
+        _close(q @ r, a)
+        _close(inverse, np.linalg.pinv(a))
+
+
 def test_named_dimensions_choose_the_kernel_when_they_are_bound(rng: Rng) -> None:
     x = mg.input("x", ("b", "n", "n"), "float64")
     f = mg.function([x], [L.inv(x), *L.eigh(x @ mg.swapaxes(x, -1, -2))])

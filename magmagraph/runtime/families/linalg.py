@@ -116,7 +116,9 @@ def _scratch(node: Node, threads: int) -> Extent:
     each, batch = bytes_of_one(node, operand), operand.shape[:-2]
     if node.op is SOLVE:
         batch = node.shape[:-2]
-    return each * dims.minimum(threads, dims.size(batch)) if each else 0
+    if isinstance(each, int) and not each:
+        return 0
+    return each * dims.minimum(threads, dims.size(batch))
 
 
 def bytes_of_one(node: Node, operand: Type) -> Extent:
@@ -152,10 +154,10 @@ def bytes_of_one(node: Node, operand: Type) -> Extent:
         if node.op is LSTSQ:
             numbers = numbers + short * node.inputs[1].shape[-1]
     size = operand.dtype.itemsize
-    total = numbers * size + integers * 8 + 8 * _LINE
+    total = numbers * size + integers * 8 + 9 * _LINE
     if is_complex(operand.dtype):
         total = total + reals * (size // 2)
-    return dims.floor_div(total + _LINE - 1, _LINE) * _LINE
+    return total
 
 
 def _operands(step: Step) -> tuple[list[Value | None], dict[str, Any]]:
@@ -205,7 +207,7 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
         if step.workspace is not None:
             each = int(dims.evaluate(bytes_of_one(step.node, step.inputs[0].type), cells.sizes))
             size = int(cells.plan.slots[step.workspace].size)
-            work = (cells.address[step.workspace], size, each)
+            work = (cells.address[step.workspace], size, each // _LINE * _LINE)
         trans = step.node.attrs.get("trans", "N")
         how["trans"] = "T" if step.node.attrs.get("transposed") else trans
         how["vectors"] = op in _WITH_VECTORS

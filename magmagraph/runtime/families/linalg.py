@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _INT32 = np.dtype(np.int32)
 _BLOCK = 66  # columns that LAPACK's routines compute at once, and a few vectors
+_LEVELS = 107  # of gelsd's numbers for each singular value: it halves matrices 32 times at most
 _LINE = 64  # bytes that a part of the workspace is aligned to
 
 # The C function of each operation, and what it takes for its matrices.
@@ -144,15 +145,19 @@ def bytes_of_one(node: Node, operand: Type) -> Extent:
         integers = 3 + 5 * n
         numbers = numbers + _BLOCK * n + (1 + 6 * n + 2 * n * n if vectors else 2 * n + 1)
         reals = 1 + 5 * n + 2 * n * n
-    elif node.op in (SVD, SVDVALS, PINV, LSTSQ):
+    elif node.op in (SVD, SVDVALS, PINV):
         integers = 8 * short
         numbers = numbers + 4 * short * short + 7 * short + _BLOCK * (m + n)
         reals = 7 * short + 2 * short * long + 6 * short * short
         if node.op is not SVDVALS:
             full = node.op is SVD and node.attrs["full_matrices"]
             numbers = numbers + m * (m if full else short) + n * (n if full else short) + short
-        if node.op is LSTSQ:
-            numbers = numbers + short * node.inputs[1].shape[-1]
+    elif node.op is LSTSQ:
+        sides = node.inputs[1].shape[-1]
+        integers, levels = _LEVELS * short, 3 * _LEVELS * short
+        numbers = numbers + (long + short + _BLOCK) * sides + short * short + _BLOCK * (m + n)
+        numbers = numbers + levels + 2000
+        reals = levels + (77 + short) * sides + short + 2000
     size = operand.dtype.itemsize
     total = numbers * size + integers * 8 + 9 * _LINE
     if is_complex(operand.dtype):

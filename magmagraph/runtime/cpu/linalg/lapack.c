@@ -32,6 +32,9 @@ static struct {
     void (*gesdd)(word job, count_of m, count_of n, NUMBER* a, count_of lda, REAL* values,
                   NUMBER* u, count_of ldu, NUMBER* vh, count_of ldvh, NUMBER* work, count_of lwork,
                   REAL* rwork, whole* iwork, whole* info, size_t);
+    void (*gelsd)(count_of m, count_of n, count_of k, NUMBER* a, count_of lda, NUMBER* b,
+                  count_of ldb, REAL* values, const REAL* ratio, whole* rank, NUMBER* work,
+                  count_of lwork, REAL* rwork, whole* iwork, whole* info);
 #else
     void (*heevd)(word job, word uplo, count_of n, NUMBER* a, count_of lda, REAL* values,
                   NUMBER* work, count_of lwork, whole* iwork, count_of liwork, whole* info, size_t,
@@ -39,6 +42,9 @@ static struct {
     void (*gesdd)(word job, count_of m, count_of n, NUMBER* a, count_of lda, REAL* values,
                   NUMBER* u, count_of ldu, NUMBER* vh, count_of ldvh, NUMBER* work, count_of lwork,
                   whole* iwork, whole* info, size_t);
+    void (*gelsd)(count_of m, count_of n, count_of k, NUMBER* a, count_of lda, NUMBER* b,
+                  count_of ldb, REAL* values, const REAL* ratio, whole* rank, NUMBER* work,
+                  count_of lwork, whole* iwork, whole* info);
 #endif
     void (*gemm)(word trans_a, word trans_b, count_of m, count_of n, count_of k,
                  const NUMBER* alpha, const NUMBER* a, count_of lda, const NUMBER* b, count_of ldb,
@@ -416,10 +422,12 @@ static int eigenvalues(const job* job, int64_t i, char* work)
     return 1;
 }
 
+/* Of gelsd's work for each singular value: it halves matrices 32 times at most. */
+#define MG_LEVELS(shorter) (107 * (shorter))
+
 typedef struct {
     NUMBER *u, *vh; /* column-major: m x left, right x n */
     int64_t left, right;
-    char* work; /* what is left of it after the decomposition */
 } vectors;
 
 /* Decompose matrix number i; without vectors where `job` is "N". Returns whether LAPACK could. */
@@ -435,7 +443,7 @@ static int decompose(const job* job, int64_t i, char* work, word jobz, REAL* val
         u = take(&work, m * left * (int64_t)sizeof(NUMBER));
         vh = take(&work, right * n * (int64_t)sizeof(NUMBER));
     }
-    *found = (vectors){ u, vh, left, right, work };
+    *found = (vectors){ u, vh, left, right };
     NUMBER* a = take(&work, m * n * (int64_t)sizeof(NUMBER));
     whole* iwork = take(&work, 8 * shorter * (int64_t)sizeof(whole));
     if (!all_finite(from, m, n, 0, 0)) return 0;
@@ -469,22 +477,18 @@ static int singular_values(const job* job, int64_t i, char* work)
     return 1;
 }
 
-/* Replace vectors by their conjugates, and singular values by the inverses of those that count.
-   Returns how many do. */
-static int64_t invert(const job* job, const vectors* found, REAL* values, double ratio)
+/* Replace vectors by their conjugates, and singular values by the inverses of those that count. */
+static void invert(const job* job, const vectors* found, REAL* values, double ratio)
 {
-    int64_t m = job->m, n = job->n, shorter = m < n ? m : n, rank = 0;
+    int64_t m = job->m, n = job->n, shorter = m < n ? m : n;
     REAL least = (REAL)ratio * values[0];
     for (int64_t k = 0; k < shorter; k++) {
-        int kept = values[k] > least;
-        rank += kept;
-        values[k] = kept ? 1 / values[k] : 0;
+        values[k] = values[k] > least ? 1 / values[k] : 0;
     }
 #if MG_COMPLEX
     for (int64_t e = 0; e < m * shorter; e++) found->u[e] = ~found->u[e];
     for (int64_t e = 0; e < shorter * n; e++) found->vh[e] = ~found->vh[e];
 #endif
-    return rank;
 }
 
 static void multiply(int64_t m, int64_t n, int64_t k, const NUMBER* a, const NUMBER* b, NUMBER* c)
@@ -510,22 +514,36 @@ static int pseudoinverse(const job* job, int64_t i, char* work)
     return 1;
 }
 
-/* Results: x = V S^-1 U^H b, the rank, the singular values. */
+/* Results: the shortest x for which |b - A x| is least, the rank, the singular values. */
 static int least_squares(const job* job, int64_t i, char* work)
 {
-    int64_t m = job->m, n = job->n, k = job->k, shorter = m < n ? m : n;
-    REAL* inverses = take(&work, shorter * (int64_t)sizeof(REAL));
+    const char* start = work;
+    int64_t m = job->m, n = job->n, k = job->k, longer = m < n ? n : m, shorter = m < n ? m : n;
+    whole rows = m, columns = n, sides = k, ldb = longer, rank = 0, info = 0;
     REAL* values = (REAL*)job->third + i * shorter;
+    REAL ratio = (REAL)job->ratio;
+    const NUMBER* from = matrix(job, i);
     const NUMBER* b = job->b + (job->b_offsets ? job->b_offsets[i] : i * job->b_stride);
-    vectors found;
-    if (!decompose(job, i, work, "S", inverses, &found)) return 0;
-    memcpy(values, inverses, (size_t)shorter * sizeof(REAL));
-    ((int64_t*)job->second)[i] = invert(job, &found, inverses, job->ratio);
-    NUMBER* inner = take(&found.work, k * shorter * (int64_t)sizeof(NUMBER));
-    multiply(k, shorter, m, b, found.u, inner);
-    for (int64_t j = 0; j < shorter; j++)
-        for (int64_t c = 0; c < k; c++) inner[j * k + c] *= inverses[j];
-    multiply(k, n, shorter, inner, found.vh, (NUMBER*)job->out + i * n * k);
+    NUMBER* a = take(&work, m * n * (int64_t)sizeof(NUMBER));
+    NUMBER* x = take(&work, longer * k * (int64_t)sizeof(NUMBER));
+    whole* iwork = take(&work, MG_LEVELS(shorter) * (int64_t)sizeof(whole));
+    if (!all_finite(from, m, n, 0, 0)) return 0;
+    transpose(a, m, from, n, m, n);
+    transpose(x, longer, b, k, m, k);
+#if MG_COMPLEX
+    int64_t reals = 3 * MG_LEVELS(shorter) + 75 * k + 676 + shorter * (1 + k) + 2 * k;
+    REAL* rwork = take(&work, reals * (int64_t)sizeof(REAL));
+    whole lwork = left_of(job, start, work, sizeof(NUMBER));
+    lapack.gelsd(&rows, &columns, &sides, a, &rows, x, &ldb, values, &ratio, &rank, (NUMBER*)work,
+                 &lwork, rwork, iwork, &info);
+#else
+    whole lwork = left_of(job, start, work, sizeof(NUMBER));
+    lapack.gelsd(&rows, &columns, &sides, a, &rows, x, &ldb, values, &ratio, &rank, (NUMBER*)work,
+                 &lwork, iwork, &info);
+#endif
+    if (value_of(info)) return 0;
+    transpose((NUMBER*)job->out + i * n * k, k, x, longer, k, n);
+    ((int64_t*)job->second)[i] = value_of(rank);
     return 1;
 }
 

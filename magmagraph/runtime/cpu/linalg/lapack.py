@@ -36,6 +36,7 @@ _ROUTINES = (
     ("orgqr", "ungqr"),
     ("syevd", "heevd"),
     ("gesdd", "gesdd"),
+    ("gelsd", "gelsd"),
     ("gemm", "gemm"),
     ("trsm", "trsm"),
     ("trsv", "trsv"),

@@ -58,7 +58,7 @@ _FUNCTIONS: dict[Op, tuple[str, str]] = {
 }
 # Their results are vectors, whose signs are LAPACK's, as NumPy gives them.
 _WITH_VECTORS = (EIGH, QR, SVD)
-_BY_LAPACK = (*_WITH_VECTORS, QR_R, SVDVALS, PINV, LSTSQ, ADJUGATE)
+_BY_LAPACK = (EIGH, SVD, SVDVALS, PINV, LSTSQ, ADJUGATE)
 
 
 def _takes(node: Node) -> bool:
@@ -84,7 +84,7 @@ def _refusal(node: Node, device: str) -> str | None:
 def _refusal_of_gpus(node: Node, operand: Type) -> str | None:
     from ...codegen.cuda.matrices_code import LARGEST
 
-    if node.op in (EIGVALSH, *_BY_LAPACK):
+    if node.op in (EIGVALSH, QR, QR_R, *_BY_LAPACK):
         return "the GPU has no kernel for it; cuSOLVER is called through CuPy"
     if operand.dtype not in BLAS:
         return f"kernels compute in float32 and float64, not {operand.dtype.name}"
@@ -105,7 +105,8 @@ def _is_small(node: Node, operand: Type) -> bool | None:
     rows, order = operand.shape[-2:]
     if not (isinstance(rows, int) and isinstance(order, int)):
         return None
-    return rows == order <= largest_order(_FUNCTIONS[node.op][0])
+    name = _FUNCTIONS[node.op][0]
+    return (rows == order or name == "qr") and max(rows, order) <= largest_order(name)
 
 
 def _scratch(node: Node, threads: int) -> Extent:

@@ -36,6 +36,7 @@ static void run_job(void** arguments, mg_solver many, mg_solver one)
 
 void mg_lu(void** arguments) { run_job(arguments, lu_many, lu_one); }
 void mg_systems(void** arguments) { run_job(arguments, systems_many, systems_one); }
+void mg_qr(void** arguments) { run_job(arguments, qr_many, qr_one); }
 void mg_cholesky(void** arguments) { run_job(arguments, choleskys_many, choleskys_one); }
 void mg_eigenvalues(void** arguments) { run_job(arguments, eigenvalues_many, eigenvalues_one); }
 void mg_determinants(void** arguments) { run_job(arguments, determinants_many, determinants_one); }

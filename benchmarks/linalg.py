@@ -2,15 +2,18 @@
 
 Systems, factorizations, least squares, eigenvalues and singular values with their vectors, and
 gradients: 10,000 matrices of order 4 to 64, and single ones up to 8192; a Kalman filter of 200
-steps with its gradient. ``--quick`` measures a part of them, ``--cuda`` all on a GPU.
+steps with its gradient. ``--quick`` measures a part of them, ``--cuda`` all on a GPU. With
+``--threads 1`` times are those of the processor, which other programs on the machine do not change.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import common
 import numpy as np
 import peers
 
@@ -28,6 +31,10 @@ PARTS: dict[str, Callable[..., list[Any]]] = {
     "eigh": lambda values, vectors: [values],
     "svd": lambda u, s, vh: [s],
 }
+ONE_THREAD = (
+    "All had one thread, and their processor time was taken: other programs used the machine. On "
+    "more cores batches gain by threads, those of peers mostly not."
+)
 GRADIENTS = ("solve", "inv", "cholesky", "slogdet", "qr", "eigh", "svd")
 
 
@@ -261,7 +268,7 @@ def cases(*, quick: bool = False, device: str | None = None) -> list[peers.Case]
         size = f"{batch} of {order}" if batch > 1 else str(order)
         name = f"{op}{', gradient' if gradient else ''}, {size}, {dtype}"
         found.append({"name": name, "op": op, "order": order, "batch": batch, "dtype": dtype,
-                      "gradient": gradient, **({"device": device} if device else {})})  # fmt: skip
+                      "gradient": gradient, **({"device": device} if device else {})})
 
     if device is None:
         found.append({"name": "kalman, 200 steps, gradient", "op": "kalman", "gradient": True})
@@ -283,18 +290,21 @@ def cases(*, quick: bool = False, device: str | None = None) -> list[peers.Case]
 
 
 def main() -> None:
+    common.clean_environment()  # which begins anew, with all of these words
     quick, cuda = (word in sys.argv for word in ("--quick", "--cuda"))
     sys.argv = [word for word in sys.argv if word not in ("--quick", "--cuda")]
     device = "cuda" if cuda else None
+    alone = "--threads" in sys.argv and sys.argv[sys.argv.index("--threads") + 1] == "1"
     peers.main(
         peers.Benchmark(
             name="cuda_linalg" if cuda else "linalg",
             claim="Linear algebra, beside LAPACK, MKL and their callers.",
             cases=cases(quick=quick, device=device),
-            contenders={"magmagraph": magmagraph, "jax": jax, "torch": torch, "numpy": numpy,
-                        "cupy": cupy},  # fmt: skip
+            contenders={f.__name__: f for f in (magmagraph, jax, torch, numpy, cupy)},
             rounds=5,
             tolerance=1e-2,
+            notes=ONE_THREAD if alone else "",
+            clock=time.process_time if alone else time.perf_counter,
         )
     )
 

@@ -164,6 +164,24 @@ def test_adjugates_of_matrices_that_are_singular_have_another_formula(rng: Rng) 
     assert np.abs(found[1, 0]).max() > 1e-3
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sides", [(60, 9), (9, 60), (40, 40)])
+def test_least_squares_without_the_rank_have_the_same_solution(
+    sides: tuple[int, int], dtype: str, rng: Rng
+) -> None:
+    """By QR where the columns are independent; of others it is the shortest one all the same."""
+    a = _matrices(rng, (3, *sides), dtype)
+    a[1, :, 0] = a[1, :, 1]
+    b = _matrices(rng, (3, sides[0], 2), dtype)
+    (x,) = _run(lambda a, b: L.lstsq(a, b)[0], a, b)
+    y, rank = _run(lambda a, b: L.lstsq(a, b)[::2], a, b)
+    assert rank.tolist() == [min(sides), min(sides) - (sides[0] >= sides[1]), min(sides)]
+    _close(x, y, dtype)
+    nodes = mg.input("a", a.shape, dtype), mg.input("b", b.shape, dtype)
+    steps = mg.function(list(nodes), L.lstsq(*nodes)[0]).plan.steps
+    assert [step.node.op.name for step in steps] == ["lstsq_solution"]
+
+
 def test_pseudoinverses_take_a_ratio_for_each_matrix() -> None:
     a = np.stack([np.diag([2.0, 1.0, 1e-3, 1e-6])] * 3)
     ratios = np.array([1e-2, 1e-5, 1e-8])

@@ -452,4 +452,28 @@ LSTSQ = Op(
     precision=Precision("keep"),
 )
 
-RECORDS = (PINV, LSTSQ)
+# The solution alone: no singular values are needed where the rank is beyond doubt.
+
+
+def _solution_type(call: Call, a: Type, b: Type, *, rcond: float | None) -> Type:
+    return _lstsq_type(call, a, b, rcond=rcond)[0]
+
+
+def _solution_flops(a: Type, b: Type, **attrs: Any) -> Extent:
+    return 2 * a.size * (dims.minimum(a.shape[-2], a.shape[-1]) + b.shape[-1])
+
+
+LSTSQ_SOLUTION = Op(
+    name="lstsq_solution",
+    kind=Kind.LINALG,
+    dtypes=LAPACK,
+    doc="Least-squares solutions alone.",
+    rule=_solution_type,
+    evaluate=lambda xp, a, b, *, rcond: _lstsq(xp, a, b, rcond=rcond)[0],
+    no_gradient="made by passes, after gradients are taken",
+    numerics="reassoc",
+    flops=_solution_flops,
+    precision=Precision("keep"),
+)
+
+RECORDS = (PINV, LSTSQ, LSTSQ_SOLUTION)

@@ -14,7 +14,7 @@ from ...ir.plan import KernelFamily, Step, Value
 from ...ir.types import Extent, Type
 from ...ops.linalg.determinant import ADJUGATE, DET, SLOGDET, largest_condition
 from ...ops.linalg.factor import CHOLESKY, LU, PERMUTATION
-from ...ops.linalg.least import LSTSQ, PINV, cut_of
+from ...ops.linalg.least import LSTSQ, LSTSQ_SOLUTION, PINV, cut_of
 from ...ops.linalg.lowered import FACTORED_DET, FACTORED_INV, FACTORED_SLOGDET, FACTORED_SOLVE
 from ...ops.linalg.qr import QR, QR_R
 from ...ops.linalg.solve import INV, SOLVE
@@ -54,11 +54,13 @@ _FUNCTIONS: dict[Op, tuple[str, str]] = {
     SVDVALS: ("singular_values", "matrix"),
     PINV: ("pseudoinverse", "matrix"),
     LSTSQ: ("least_squares", "matrix"),
+    LSTSQ_SOLUTION: ("least_squares", "matrix"),
     ADJUGATE: ("adjugate", "matrix"),
 }
 # Their results are vectors, whose signs are LAPACK's, as NumPy gives them.
 _WITH_VECTORS = (EIGH, QR, SVD)
-_BY_LAPACK = (EIGH, SVD, SVDVALS, PINV, LSTSQ, ADJUGATE)
+_LEAST = (LSTSQ, LSTSQ_SOLUTION)
+_BY_LAPACK = (EIGH, SVD, SVDVALS, PINV, *_LEAST, ADJUGATE)
 
 
 def _takes(node: Node) -> bool:
@@ -153,11 +155,11 @@ def bytes_of_one(node: Node, operand: Type) -> Extent:
         if node.op is not SVDVALS:
             full = node.op is SVD and node.attrs["full_matrices"]
             numbers = numbers + m * (m if full else short) + n * (n if full else short) + short
-    elif node.op is LSTSQ:
+    elif node.op in _LEAST:
         sides = node.inputs[1].shape[-1]
         integers, levels = _LEVELS * short, 3 * _LEVELS * short
         numbers = numbers + (long + short + _BLOCK) * sides + short * short + _BLOCK * (m + n)
-        numbers = numbers + levels + 2000
+        numbers = numbers + levels + 5000  # of it 65 * 64 for unmqr
         reals = levels + (77 + short) * sides + short + 2000
     size = operand.dtype.itemsize
     total = numbers * size + integers * 8 + 9 * _LINE
@@ -188,7 +190,7 @@ def _ratio(step: Step) -> float:
     if step.node.op is ADJUGATE:
         return float(largest_condition(matrices.dtype))
     given = attrs.get("rtol", attrs.get("rcond"))
-    return cut_of(matrices.shape, matrices.dtype, given) if step.node.op in (PINV, LSTSQ) else 0.0
+    return cut_of(matrices.shape, matrices.dtype, given) if step.node.op in (PINV, *_LEAST) else 0.0
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:

@@ -23,6 +23,11 @@ static struct {
     void (*potrf)(word uplo, count_of n, NUMBER* a, count_of lda, whole* info, size_t);
     void (*geqrf)(count_of m, count_of n, NUMBER* a, count_of lda, NUMBER* tau, NUMBER* work,
                   count_of lwork, whole* info);
+    void (*unmqr)(word side, word trans, count_of m, count_of n, count_of k, const NUMBER* a,
+                  count_of lda, const NUMBER* tau, NUMBER* c, count_of ldc, NUMBER* work,
+                  count_of lwork, whole* info, size_t, size_t);
+    void (*trcon)(word norm, word uplo, word diag, count_of n, const NUMBER* a, count_of lda,
+                  REAL* condition, NUMBER* work, void* more, whole* info, size_t, size_t, size_t);
     void (*ungqr)(count_of m, count_of n, count_of k, NUMBER* a, count_of lda, const NUMBER* tau,
                   NUMBER* work, count_of lwork, whole* info);
 #if MG_COMPLEX
@@ -514,20 +519,51 @@ static int pseudoinverse(const job* job, int64_t i, char* work)
     return 1;
 }
 
-/* Results: the shortest x for which |b - A x| is least, the rank, the singular values. */
+/* The solution alone of at least as many equations as unknowns, by QR. Returns whether all columns are
+   independent beyond doubt: the condition in the norm of singular values is at most n times the
+   one in the norm of columns, and LAPACK's estimate of that is rarely a third of it. */
+static int by_reflections(const job* job, const NUMBER* from, const NUMBER* b, NUMBER* out, char* work)
+{
+    const char* start = work;
+    int64_t m = job->m, n = job->n, k = job->k;
+    whole rows = m, columns = n, sides = k, info = 0;
+    NUMBER* a = take(&work, m * n * (int64_t)sizeof(NUMBER));
+    NUMBER* x = take(&work, m * k * (int64_t)sizeof(NUMBER));
+    NUMBER* tau = take(&work, n * (int64_t)sizeof(NUMBER));
+    whole* more = take(&work, n * (int64_t)sizeof(whole));
+    whole lwork = left_of(job, start, work, sizeof(NUMBER));
+    NUMBER one = 1;
+    REAL condition = 0;
+    transpose(a, m, from, n, m, n);
+    lapack.geqrf(&rows, &columns, a, &rows, tau, (NUMBER*)work, &lwork, &info);
+    lapack.trcon("1", "U", "N", &columns, a, &rows, &condition, (NUMBER*)work, more, &info, 1, 1, 1);
+    if (value_of(info) || !((double)condition > 3 * (double)n * job->ratio)) return 0;
+    transpose(x, m, b, k, m, k);
+    lapack.unmqr("L", MG_COMPLEX ? "C" : "T", &rows, &sides, &columns, a, &rows, tau, x, &rows,
+                 (NUMBER*)work, &lwork, &info, 1, 1);
+    if (value_of(info)) return 0;
+    lapack.trsm("L", "U", "N", "N", &columns, &sides, &one, a, &rows, x, &rows, 1, 1, 1, 1);
+    transpose(out, k, x, m, k, n);
+    return 1;
+}
+
+/* Results: the shortest x for which |b - A x| is least, the rank, the singular values; or x alone. */
 static int least_squares(const job* job, int64_t i, char* work)
 {
     const char* start = work;
     int64_t m = job->m, n = job->n, k = job->k, longer = m < n ? n : m, shorter = m < n ? m : n;
     whole rows = m, columns = n, sides = k, ldb = longer, rank = 0, info = 0;
-    REAL* values = (REAL*)job->third + i * shorter;
+    REAL* values = job->third ? (REAL*)job->third + i * shorter
+                              : take(&work, shorter * (int64_t)sizeof(REAL));
     REAL ratio = (REAL)job->ratio;
     const NUMBER* from = matrix(job, i);
     const NUMBER* b = job->b + (job->b_offsets ? job->b_offsets[i] : i * job->b_stride);
+    NUMBER* out = (NUMBER*)job->out + i * n * k;
+    if (!all_finite(from, m, n, 0, 0)) return 0;
+    if (!job->third && m >= n && by_reflections(job, from, b, out, (char*)start)) return 1;
     NUMBER* a = take(&work, m * n * (int64_t)sizeof(NUMBER));
     NUMBER* x = take(&work, longer * k * (int64_t)sizeof(NUMBER));
     whole* iwork = take(&work, MG_LEVELS(shorter) * (int64_t)sizeof(whole));
-    if (!all_finite(from, m, n, 0, 0)) return 0;
     transpose(a, m, from, n, m, n);
     transpose(x, longer, b, k, m, k);
 #if MG_COMPLEX
@@ -542,8 +578,8 @@ static int least_squares(const job* job, int64_t i, char* work)
                  &lwork, iwork, &info);
 #endif
     if (value_of(info)) return 0;
-    transpose((NUMBER*)job->out + i * n * k, k, x, longer, k, n);
-    ((int64_t*)job->second)[i] = value_of(rank);
+    transpose(out, k, x, longer, k, n);
+    if (job->second) ((int64_t*)job->second)[i] = value_of(rank);
     return 1;
 }
 

@@ -33,6 +33,8 @@ _ROUTINES = (
     ("getri", "getri"),
     ("potrf", "potrf"),
     ("geqrf", "geqrf"),
+    ("ormqr", "unmqr"),
+    ("trcon", "trcon"),
     ("orgqr", "ungqr"),
     ("syevd", "heevd"),
     ("gesdd", "gesdd"),

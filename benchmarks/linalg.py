@@ -87,7 +87,7 @@ def kalman_step(xp: Any, linalg: Any, A: Any, state: Any, seen: Any) -> Any:
     innovation = seen - mean
     spread = covariance + 0.5 * one
     gain = linalg.solve(spread, covariance).T
-    sign, size = linalg.slogdet(spread)
+    _, size = linalg.slogdet(spread)
     fit = (innovation * linalg.solve(spread, innovation[:, None])[:, 0]).sum()
     mean = mean + gain @ innovation
     covariance = covariance - gain @ covariance

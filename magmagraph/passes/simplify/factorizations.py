@@ -18,8 +18,8 @@ from .linear import exchanged
 from .structure import swaps_last_two
 
 RULE = "shared factorization"
-# Of matrices of a batch: smaller ones are faster in one call for all of them. On a CPU a factorization
-# is one call, too; for two readers it takes 0.7 to 1.0 of the time from order 8 on.
+# Of matrices of a batch: smaller ones are faster in one call for all of them. On a CPU factoring is
+# one call, too; for two readers it takes 0.7 to 1.0 of the time from order 8 on.
 LEAST_ORDER, LEAST_ELSEWHERE = 8, 64
 
 

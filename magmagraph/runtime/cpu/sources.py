@@ -42,7 +42,7 @@ PRODUCT_LEVEL = "1"
 CONVOLUTION_LEVEL = "2"
 LAPACK_LEVEL = "2"
 LINALG_LEVEL = "3"
-SMALL_ORDER = 32  # of matrices that linalg/small.c takes
+SMALL_ORDER = 64  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
 #include <stdint.h>

@@ -11,7 +11,7 @@ from ...ir import dims
 from ...ir.graph import Node
 from ...ir.op import Op
 from ...ir.plan import KernelFamily, Step, Value
-from ...ir.types import Extent, Type
+from ...ir.types import Extent, Shape, Type
 from ...ops.linalg.determinant import ADJUGATE, DET, SLOGDET, largest_condition
 from ...ops.linalg.factor import CHOLESKY, LU, PERMUTATION
 from ...ops.linalg.least import LSTSQ, LSTSQ_SOLUTION, PINV, cut_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..cuda.launching.launches import StepLaunches
 
 _INT32 = np.dtype(np.int32)
+_ALWAYS = 32  # order of a matrix alone; larger ones are small where a batch of them fills a vector
 _BLOCK = 66  # columns that LAPACK's routines compute at once, and a few vectors
 _LEVELS = 107  # of gelsd's numbers for each singular value: it halves matrices 32 times at most
 _LINE = 64  # bytes that a part of the workspace is aligned to
@@ -98,29 +99,37 @@ def _refusal_of_gpus(node: Node, operand: Type) -> str | None:
     return None
 
 
-def _is_small(node: Node, operand: Type) -> bool | None:
+def _is_small(op: Op, operand: Type, batch: Shape) -> bool | None:
     """Return whether the generated kernels of small matrices run it; None where sizes decide."""
     from ..cpu.linalg.linalg import largest_order
 
-    if node.op in _BY_LAPACK or operand.dtype not in BLAS:
+    if op in _BY_LAPACK or operand.dtype not in BLAS:
         return False
-    rows, order = operand.shape[-2:]
+    name, (rows, order), count = _FUNCTIONS[op][0], operand.shape[-2:], dims.size(batch)
     if not (isinstance(rows, int) and isinstance(order, int)):
         return None
-    name = _FUNCTIONS[node.op][0]
-    return (rows == order or name == "qr") and max(rows, order) <= largest_order(name)
+    longer = max(rows, order)
+    if longer > largest_order(name) or (rows != order and name != "qr"):
+        return False
+    if longer <= _ALWAYS:
+        return True
+    return count * operand.dtype.itemsize >= _LINE if isinstance(count, int) else None
+
+
+def _batch(op: Op, operand: Type, result: Type) -> Shape:
+    """Return the batch of a step's matrices: right-hand sides may have a larger one."""
+    return (result if _FUNCTIONS[op][0] == "systems" else operand).shape[:-2]
 
 
 def _scratch(node: Node, threads: int) -> Extent:
     """Return the bytes that LAPACK needs, of which each thread has a part."""
-    operand = node.inputs[0].type
-    assert isinstance(operand, Type)
-    if node.op is PERMUTATION or _is_small(node, operand):
+    if node.op is PERMUTATION:
         return 0
-    each, batch = bytes_of_one(node, operand), operand.shape[:-2]
-    if node.op is SOLVE:
-        batch = node.shape[:-2]
-    if isinstance(each, int) and not each:
+    operand = node.inputs[0].type
+    result = node.type[0] if isinstance(node.type, tuple) else node.type
+    assert isinstance(operand, Type)
+    batch, each = _batch(node.op, operand, result), bytes_of_one(node, operand)
+    if _is_small(node.op, operand, batch) or (isinstance(each, int) and not each):
         return 0
     return each * dims.minimum(threads, dims.size(batch))
 
@@ -206,14 +215,15 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
         return function, held, cells.dynamic({1: out.slot, 2: pivots.slot})
     values, how = _operands(step)
     name = _FUNCTIONS[op][0]
-    if _is_small(step.node, step.inputs[0].type):
+    operand = step.inputs[0].type
+    if _is_small(op, operand, _batch(op, operand, out.type)):
         addresses = [cells.at(value) for value in values]
         function, held = matrices_step(name, addresses, values, cells.keep, **how)
     else:
         values.append(step.outputs[2] if len(step.outputs) > 2 else None)
         work = (0, 0, 0)
         if step.workspace is not None:
-            each = int(dims.evaluate(bytes_of_one(step.node, step.inputs[0].type), cells.sizes))
+            each = int(dims.evaluate(bytes_of_one(step.node, operand), cells.sizes))
             size = int(cells.plan.slots[step.workspace].size)
             work = (cells.address[step.workspace], size, each // _LINE * _LINE)
         trans = step.node.attrs.get("trans", "N")

@@ -85,7 +85,10 @@ def words(
         return
     made = parser(about, *needs, *whole)
     for flag in (word for word in known if word.startswith("-")):
-        meaning = {"--small": "sizes that show that it works", "--dry": "write no results"}[flag]
+        meaning = {
+            "--small": "sizes that show that it works", "--dry": "write no results",
+            "--alone": "one core, and the processor's time, which other programs do not change",
+        }[flag]  # fmt: skip
         made.add_argument(flag, action="store_true", help=meaning)
     parts = [word for word in known if not word.startswith("-")]
     if parts:

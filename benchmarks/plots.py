@@ -157,7 +157,33 @@ def overlap(axes: Any, results: Any) -> None:
     axes.set_title(f"One training step of {results['network']} on {len(results['ranks'])} cards")
 
 
+def operations(axes: Any, results: Any) -> None:
+    """A point for each case of an operation, small matrices in batches apart from large ones."""
+    names = list(dict.fromkeys(r["case"]["op"] for r in results if r["ratio"]))
+    for mark, (label, batched, gradient) in zip(MARKS, (
+        ("batches of 4 to 64", True, False), ("their gradients", True, True),
+        ("single, 256 and more", False, False), ("their gradients, or a loop's", False, True),
+    ), strict=False):  # fmt: skip
+        points = [
+            (r["ratio"], names.index(r["case"]["op"])) for r in results
+            if r["ratio"] and r["case"]["gradient"] == gradient
+            and (r["case"].get("batch", 1) > 1) == batched
+        ]  # fmt: skip
+        if points:
+            axes.plot(*zip(*points, strict=True), mark, label=label, alpha=0.7)
+    axes.axvline(1.0, color="0.2", linewidth=0.8)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xscale("log", base=2)
+    ticks = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "0.8": 0.8, "1": 1.0, "1.25": 1.25, "2": 2.0}
+    axes.set_xticks([*ticks.values()], [*ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("processor time of one thread / that of the best of JAX, torch and NumPy")
+    axes.set_title("Linear algebra on a CPU")
+
+
 FIGURES: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
+    "linalg": ("linalg_1", operations),
     "cuda_sums": ("cuda_kernels", sums),
     "cuda_svd": ("cuda_svd", decompositions),
     "cuda_small": ("cuda_small", small),

@@ -1,21 +1,31 @@
 """Measure: solving in mixed precision against full precision, n = 256 to 2048, in float64.
 
 For each problem, well conditioned (1e3) and beyond single precision (1e10, where the factor in low
-precision is wasted): seconds, quotient, steps and errors of both. ``--small`` runs sizes that show
-that it works.
+precision is wasted): seconds, quotient, steps and errors of both. Sizes grow; results are written
+after each, and a problem whose next size would pass its share of ten minutes ends there.
+``--small`` runs sizes that show that it works.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 
 import common
 import opening
 
+SHARE = 30.0  # seconds of one problem and condition at one size
+GROWTH = 8.0  # of the time from a size to the next, which is twice as large
+
 
 def main() -> None:
-    opening.words(__doc__, "--small")
+    opening.words(__doc__, "--small", "--alone")
     cleared = common.clean_environment()
+    alone = "--alone" in sys.argv
+    clock = time.process_time if alone else time.perf_counter
+    if alone:  # before BLAS is loaded, which counts cores
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     import numpy as np
     import scipy.linalg
 
@@ -61,9 +71,17 @@ def main() -> None:
     }
     results: dict[str, object] = {}
     rows = []
+    left_out: list[str] = []
+    facts_of_run = {"cleared": cleared, "left_out": left_out, "alone": alone}
     for name, (mixed, full, peer) in problems.items():
         for condition in (1e3, 1e10):
+            took = 0.0
             for n in sizes:
+                title = f"{name}, condition {condition:.0e}, n = {n}"
+                if GROWTH * took > SHARE:
+                    left_out.append(title)
+                    continue
+                began = clock()
                 tall = 2 * n if name == "least squares" else n
                 positive = name in ("solve, positive definite", "eigenvalues")
                 A, b = matrix(tall, n, condition, positive), rng.normal(size=tall)
@@ -71,15 +89,17 @@ def main() -> None:
                 refined = mg.function([a, c], mixed(a, c))
                 whole = full(a, c)
                 plain = mg.function([a, c], whole[0] if name == "least squares" else whole)
+                found = list(refined(A, b))
+                once = clock() - began
                 times = common.interleaved(
                     {
                         "refined": lambda f=refined, A=A, b=b: f(A, b),
                         "full": lambda f=plain, A=A, b=b: f(A, b),
                         "scipy": lambda f=peer, A=A, b=b: f(A, b),
                     },
-                    rounds=3 if small else 7,
+                    rounds=3 if small or once > 1.0 else 7,
+                    clock=clock,
                 )
-                found = list(refined(A, b))
                 error, steps, converged = found[-3:]
                 facts = {
                     **times,
@@ -88,7 +108,7 @@ def main() -> None:
                 }  # fmt: skip
                 if name.startswith("solve"):
                     facts["error of full precision"] = backward(A, np.asarray(plain(A, b)), b)
-                results[f"{name}, condition {condition:.0e}, n = {n}"] = facts
+                results[title] = facts
                 rows.append(
                     (
                         name, f"{condition:.0e}", n, f"{times['refined']['median'] * 1e3:.2f}",
@@ -97,13 +117,16 @@ def main() -> None:
                         f"{facts['full over refined']:.2f}", int(steps), f"{float(error):.1e}",
                     )
                 )  # fmt: skip
+                took = clock() - began
+                if not small:
+                    common.write("refined", results, **facts_of_run)
     common.table(
         rows,
         ("problem", "condition", "n", "refined ms", "full ms", "SciPy ms", "full/refined", "steps",
          "error"),
     )  # fmt: skip
     if not small:
-        print(common.write("refined", results, cleared=cleared))
+        print(common.write("refined", results, **facts_of_run))
 
 
 if __name__ == "__main__":

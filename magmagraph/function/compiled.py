@@ -250,7 +250,8 @@ class Function:
         self._last_shapes: tuple[tuple[int, ...], ...] = ()
         self._signature = Signature(self._inputs)
         self._dtypes = [node.dtype for node in self._inputs]
-        self._array_type = array_type(self.device)
+        absent = self._settings.get("target") is not None
+        self._array_type = array_type("cpu" if absent else self.device)
         self._spare: dict[tuple[tuple[int, ...], ...], Any] = {}  # of calls that interrupt calls
 
     def _end_use(self) -> None:

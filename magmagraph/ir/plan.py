@@ -90,6 +90,11 @@ def _no_pairs(node: Node, device: str) -> frozenset[tuple[int, int]]:
     return frozenset()
 
 
+def _scratch_of_record(node: Node, threads: int) -> Extent:
+    rule = node.op.kernel.scratch
+    return 0 if rule is None else rule(node, threads)
+
+
 def _no_refusal(node: Node, device: str) -> str | None:
     return None
 
@@ -114,6 +119,9 @@ class KernelFamily:
     in_place
         ``in_place(node, device)``: pairs (operand, result) where the result may overwrite the
         operand.
+    scratch
+        ``scratch(node, threads)``: bytes that its compiled function needs beside operands and
+        results, for at most so many threads; what the operation's record says, unless given.
     cpu
         ``cpu(cells, step, number)``: the compiled function of a step and its arguments; None where
         the step runs in Python. It raises `fallback.Refused` where the array expression has to run.
@@ -135,6 +143,7 @@ class KernelFamily:
     refusal: Callable[[Node, str], str | None] = _no_refusal
     can_fail: bool = False
     in_place: Callable[[Node, str], frozenset[tuple[int, int]]] = _no_pairs
+    scratch: Callable[[Node, int], Extent] = _scratch_of_record
     cpu: Callable[..., Any] | None = None
     cuda: Callable[..., Any] | None = None
     library: Callable[..., Any] | None = None

@@ -366,13 +366,15 @@ extern "C" __global__ void __launch_bounds__(128) {PERMUTATION}
 {{
     unsigned long long *failed = (unsigned long long *)arguments.v[0];
     const int64_t batch = arguments.v[3], count = arguments.v[4], rows = arguments.v[5];
+    const int64_t inverse = arguments.v[6];
     mg_begin();
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < batch;
          i += (int64_t)gridDim.x * blockDim.x) {{
         int32_t *order = (int32_t *)arguments.v[1] + i * rows;
         const int32_t *exchanges = (const int32_t *)arguments.v[2] + i * count;
         for (int64_t r = 0; r < rows; r++) order[r] = (int32_t)r;
-        for (int64_t k = 0; k < count; k++) {{
+        for (int64_t step = 0; step < count; step++) {{
+            const int64_t k = inverse ? count - 1 - step : step;
             const int32_t other = exchanges[k];
             if ((uint32_t)other >= (uint64_t)rows) {{
                 atomicMin(failed, (unsigned long long)i << 16 | {BAD_PIVOT});

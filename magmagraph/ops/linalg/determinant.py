@@ -270,6 +270,11 @@ SLOGDET = Op(
 # Cofactors.
 
 
+def largest_condition(dtype: np.dtype) -> float:
+    """Return the condition at which the inverse has lost a quarter of the digits."""
+    return float(float(finfo(dtype).eps) ** -0.25)
+
+
 def _adjugate(xp: Any, a: Any) -> Any:
     """Return ``det(A) A^-1`` where that keeps most digits, else products of singular values."""
     if not a.size:
@@ -279,8 +284,7 @@ def _adjugate(xp: Any, a: Any) -> Any:
     inverse = xp.linalg.inv(xp.where(singular, xp.eye(a.shape[-1], dtype=a.dtype), a))
     size = xp.abs(a).sum(-2).max(-1) * xp.abs(inverse).sum(-2).max(-1)
     result = (sign * xp.exp(logarithm))[..., None, None] * inverse
-    # The inverse has lost a quarter of the digits at this condition.
-    careful = singular[..., 0, 0] | ~(size < float(finfo(a.dtype).eps) ** -0.25)
+    careful = singular[..., 0, 0] | ~(size < largest_condition(a.dtype))
     if careful.any():
         left, values, right = iterated(xp, "det", xp.linalg.svd, a[careful])
         others = PRODUCT_OF_OTHERS.evaluate(xp, values, axes=(values.ndim - 1,))

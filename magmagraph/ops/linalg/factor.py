@@ -18,7 +18,6 @@ from ..control.identities import ITEM
 from ..elementwise.arithmetic import add, subtract
 from ..elementwise.comparison import equal, where
 from ..indexing.iota import IOTA
-from ..indexing.sorting import argsort
 from ..leaf import constant
 from ..products.contraction import matmul
 from ..rules.matrix_facts import Facts, always
@@ -251,7 +250,7 @@ def _lu_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node | 
     result = adjoint(triangular(square, adjoint(left), lower=False, trans="N"))
     if beyond is not None:
         result = concatenate([result, beyond], axis=-2 if tall else -1)
-    return (rows_at(result, argsort(PERMUTATION(pivots, rows=rows))),)
+    return (rows_at(result, PERMUTATION(pivots, rows=rows, inverse=True)),)
 
 
 def identity_plus(factors: Node) -> Node:
@@ -347,12 +346,12 @@ def _lu_flops(a: Type) -> Extent:
     )
 
 
-def _permutation_type(call: Call, pivots: Type, *, rows: Extent) -> Type:
+def _permutation_type(call: Call, pivots: Type, *, rows: Extent, inverse: bool = False) -> Type:
     check_pivots(call, pivots)
     return Type(pivots.dtype, (*pivots.shape[:-1], rows))
 
 
-def _permutation(xp: Any, pivots: Any, *, rows: int) -> Any:
+def _permutation(xp: Any, pivots: Any, *, rows: int, inverse: bool = False) -> Any:
     if xp is not np:
         raise NotImplementedError("one exchange behind the other: the host is faster")
     batch, count = pivots.shape[:-1], pivots.shape[-1]
@@ -362,7 +361,7 @@ def _permutation(xp: Any, pivots: Any, *, rows: int) -> Any:
         )
     check_exchanges("lu_solve", pivots, rows)
     result = xp.broadcast_to(xp.arange(rows, dtype=pivots.dtype), (*batch, rows)).copy()
-    for i in range(count):
+    for i in reversed(range(count)) if inverse else range(count):
         other = pivots[..., i : i + 1].astype(np.int64)
         chosen = xp.take_along_axis(result, other, axis=-1)
         xp.put_along_axis(result, other, result[..., i : i + 1].copy(), axis=-1)
@@ -373,7 +372,8 @@ def _permutation(xp: Any, pivots: Any, *, rows: int) -> Any:
 PERMUTATION = Op(
     name="pivots_permutation",
     kind=Kind.LINALG,
-    doc="Which row of A stands in each row of P A, from the exchanges of an LU factorization.",
+    doc="Which row of A stands in each row of P A, from the exchanges of an LU factorization; or, "
+    "as the inverse, which row of P A in each row of A.",
     rule=_permutation_type,
     evaluate=_permutation,
     no_gradient="integer valued",
@@ -417,7 +417,7 @@ def lu(a: Any) -> LUResult:
     factors, pivots = lu_factor(node)
     rows, columns = node.shape[-2:]
     shorter = dims.minimum(rows, columns)
-    places = expand_dims(PERMUTATION(pivots, rows=rows), -2)
+    places = expand_dims(PERMUTATION(pivots, rows=rows, inverse=False), -2)
     down = IOTA(shape=(rows, 1), axis=0, dtype=places.dtype)
     number = real_dtype(node.dtype)
     one, zero = constant(1, dtype=number), constant(0, dtype=number)

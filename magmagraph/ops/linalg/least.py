@@ -60,12 +60,12 @@ DEFICIENT = np.outer([1.0, 2.0, -1.0, 0.5], [0.5, -0.4, 1.0]) + np.outer(
 FOUR = np.array([[0.9, -1.3], [1.6, -0.4], [2.2, -0.7], [0.2, 1.1]])
 
 
-def _cut(a: Any, rtol: float | None) -> float:
+def cut_of(shape: Sequence[Any], dtype: np.dtype, rtol: float | None) -> float:
     """Return the ratio to the largest singular value below which others count as zero."""
     if rtol is not None:
         return rtol
-    longer = a.shape[-1] if a.shape[-1] > a.shape[-2] else a.shape[-2]
-    return float(longer) * float(finfo(a.dtype).eps)
+    longer = shape[-1] if shape[-1] > shape[-2] else shape[-2]
+    return float(longer) * float(finfo(dtype).eps)
 
 
 # Pseudoinverse.
@@ -87,7 +87,7 @@ def _pinv_type(
 
 def _pinv(xp: Any, a: Any, *ratios: Any, rtol: float | None, hermitian: bool) -> Any:
     def run(a: Any, *ratios: Any) -> Any:
-        ratio: Any = ratios[0][..., 0] if ratios else _cut(a, rtol)
+        ratio: Any = ratios[0][..., 0] if ratios else cut_of(a.shape, a.dtype, rtol)
         if xp is np:
             rcond = ratio[..., 0] if ratios else ratio
             return xp.linalg.pinv(a, rcond=rcond, hermitian=hermitian)
@@ -298,7 +298,7 @@ def _lstsq(xp: Any, a: Any, b: Any, *, rcond: float | None) -> tuple[Any, Any, A
         xp, "lstsq", lambda x: xp.linalg.svd(x, full_matrices=False), a
     )
     largest = values[..., :1]  # they fall; of an empty matrix there is none
-    kept = values > _cut(a, rcond) * largest
+    kept = values > cut_of(a.shape, a.dtype, rcond) * largest
     inverse = xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
     turned = xp.matmul(xp.swapaxes(left.conj(), -1, -2), b)
     found = xp.matmul(xp.swapaxes(right.conj(), -1, -2), inverse[..., None] * turned)
@@ -452,4 +452,28 @@ LSTSQ = Op(
     precision=Precision("keep"),
 )
 
-RECORDS = (PINV, LSTSQ)
+# The solution alone: no singular values are needed where the rank is beyond doubt.
+
+
+def _solution_type(call: Call, a: Type, b: Type, *, rcond: float | None) -> Type:
+    return _lstsq_type(call, a, b, rcond=rcond)[0]
+
+
+def _solution_flops(a: Type, b: Type, **attrs: Any) -> Extent:
+    return 2 * a.size * (dims.minimum(a.shape[-2], a.shape[-1]) + b.shape[-1])
+
+
+LSTSQ_SOLUTION = Op(
+    name="lstsq_solution",
+    kind=Kind.LINALG,
+    dtypes=LAPACK,
+    doc="Least-squares solutions alone.",
+    rule=_solution_type,
+    evaluate=lambda xp, a, b, *, rcond: _lstsq(xp, a, b, rcond=rcond)[0],
+    no_gradient="made by passes, after gradients are taken",
+    numerics="reassoc",
+    flops=_solution_flops,
+    precision=Precision("keep"),
+)
+
+RECORDS = (PINV, LSTSQ, LSTSQ_SOLUTION)

@@ -14,7 +14,6 @@ from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Linalg, Op, Preci
 from ...ir.types import Extent, Type
 from ..convert import as_node
 from ..elementwise.arithmetic import negative
-from ..indexing.sorting import argsort
 from ..products.contraction import matmul
 from ..rules.batching import map_systems
 from ..rules.matrix_facts import Facts
@@ -258,7 +257,7 @@ def lu_solve(factors: tuple[Any, Any], b: Any, trans: str | int = "N") -> Node:
     given, pivots = factors
     packed, side, vector = as_system(LU_SOLVE, given, b)
     code = _code(Call(LU_SOLVE, (packed, side)), trans)
-    order = PERMUTATION(as_node(pivots), rows=packed.shape[-1])
+    order = PERMUTATION(as_node(pivots), rows=packed.shape[-1], inverse=code != "N")
     batch = dims.broadcast([packed.shape[:-2], side.shape[:-2]], [])
     order = broadcast_to(order, (*batch, packed.shape[-1]))
     side = broadcast_to(side, (*batch, *side.shape[-2:]))
@@ -267,7 +266,7 @@ def lu_solve(factors: tuple[Any, Any], b: Any, trans: str | int = "N") -> Node:
         return without_column(triangular(packed, first, lower=False), vector)
     first = triangular(packed, side, lower=False, trans=code)
     second = triangular(packed, first, lower=True, trans=code, unit_diagonal=True)
-    return without_column(rows_at(second, argsort(order)), vector)
+    return without_column(rows_at(second, order), vector)
 
 
 def _code(call: Call, trans: str | int) -> str:

@@ -111,9 +111,9 @@ def _step(
     else:
         if node.op.kernel.workspace is not None and (cpu or expression):
             scratch = node.op.kernel.workspace(*[i.type for i in node.inputs], **node.attrs)
-        elif node.op.kernel.scratch is not None and cpu and not expression:
+        elif cpu and not expression:
             # On other devices libraries bring their own.
-            scratch = node.op.kernel.scratch(node, max(1, target.threads))
+            scratch = family.scratch(node, max(1, target.threads))
         for value in {v.slot: v for v in inputs}.values():
             moved = moved + value.type.bytes
         for value in outputs:

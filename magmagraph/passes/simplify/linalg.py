@@ -24,6 +24,7 @@ from ...ops.indexing.gathering import TAKE
 from ...ops.indexing.iota import IOTA
 from ...ops.linalg.determinant import DET, SLOGDET
 from ...ops.linalg.factor import CHOLESKY
+from ...ops.linalg.least import LSTSQ, LSTSQ_SOLUTION
 from ...ops.linalg.parts import diagonal_of, identity
 from ...ops.linalg.qr import QR
 from ...ops.linalg.solve import INV, SOLVE
@@ -395,6 +396,26 @@ def _looks_masked(node: Node) -> bool:
     return node.inputs[0].op is WHERE
 
 
+# Least squares.
+
+
+def _solution_alone(match: Match) -> Node | None:
+    """Find x by QR where nothing reads the rank and the singular values, which cost more."""
+    A, b = match.root.inputs[0].inputs
+    return LSTSQ_SOLUTION(A, b, rcond=match.root.inputs[0].attrs["rcond"])
+
+
+def _rank_is_used(match: Match) -> str | None:
+    readers = match.readers(match.root.inputs[0])
+    if readers is None or any(reader.attrs.get("index") for reader in readers):
+        return "the rank or the singular values are used"
+    return None
+
+
+def _looks_at_least_squares(node: Node) -> bool:
+    return node.inputs[0].op is LSTSQ and node.attrs["index"] == 0
+
+
 # Kronecker's product.
 
 
@@ -451,6 +472,8 @@ RULES = [
         looks=_looks_factored,
     ),
     Rule("product with a diagonal matrix", (MATMUL,), _diagonal_factor, looks=_looks_diagonal),
+    Rule("least squares without the rank", (ITEM,), _solution_alone, _rank_is_used,
+         looks=_looks_at_least_squares, complex=True),
     Rule("solve with a triangular matrix", (SOLVE,), _solution, _not_triangular),
     Rule("inverse of a triangular matrix", (INV,), _inverse, _is_multiplied, looks=_has_triangle),
     Rule("solve with a transposed triangular matrix", (TRIANGULAR_SOLVE,), _transposed_triangle),

@@ -17,6 +17,7 @@ from ...ir.communicator import Communicator, Pending
 from ...ir.fallback import Refused
 from ...ir.graph import Node
 from ...ir.interpret import PRODUCTS, bind_attributes
+from ...ir.op import Kind
 from ...ir.plan import Place, Plan, Role, Step
 from ...ir.ranks import current
 from ..rank_agreement import run_before, says
@@ -62,7 +63,7 @@ class NumpyBound:
         self._before: list[Any] = []
         self._after: list[Any] = []
         alone = (step for step in plan.steps if step.role is not Role.REGION)
-        if any(step.node.op.kind in PRODUCTS for step in alone):
+        if any(step.node.op.kind in (*PRODUCTS, Kind.LINALG) for step in alone):
             blas = find_blas()
             if blas is not None:
                 blas.reserve(get_threads())

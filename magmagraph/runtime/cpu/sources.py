@@ -19,6 +19,7 @@ from .products.tiles import tile_source
 __all__ = [
     "BLAS_LEVEL",
     "CONVOLUTION_LEVEL",
+    "LAPACK_LEVEL",
     "LINALG_LEVEL",
     "ORDER_LEVEL",
     "PRODUCT_LEVEL",
@@ -31,6 +32,7 @@ __all__ = [
     "blas_source",
     "convolution_source",
     "fixed_sources",
+    "lapack_source",
     "linalg_source",
     "order_source",
     "pooling_source",
@@ -44,11 +46,12 @@ SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call may wait for
 BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call may wait for the library
 PRODUCT_LEVEL = "1"
 CONVOLUTION_LEVEL = "2"
+LAPACK_LEVEL = "2"
 LINALG_LEVEL = "3"
 UPDATE_LEVEL = "3"
 ORDER_LEVEL = "3"
 SCAN_LEVEL = "3"
-SMALL_ORDER = 32  # of matrices that linalg/small.c takes
+SMALL_ORDER = 64  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
 #include <stdint.h>
@@ -244,6 +247,13 @@ def _limits(value: str) -> tuple[str, str]:
     return ("0" if name[0] == "U" else f"{name}_MIN"), f"{name}_MAX"
 
 
+def lapack_source(real: str, is_complex: bool) -> str:
+    """Return the C source of the linear algebra by LAPACK of numbers with parts of a real type."""
+    number = f"_Complex {real}" if is_complex else real
+    head = [f"#define REAL {real}", f"#define NUMBER {number}"]
+    return "\n".join([*head, f"#define MG_COMPLEX {int(is_complex)}", _text("linalg/lapack")])
+
+
 _BYTES = {"float": 4, "double": 8}
 
 
@@ -268,6 +278,8 @@ def fixed_sources() -> Iterator[Fixed]:
         yield Fixed(f"update-{digits}", text, UPDATE_LEVEL)
         text = SUPPORT_HEADER + linalg_source(real)
         yield Fixed(f"linalg-{digits}", text, LINALG_LEVEL)
+        text = SUPPORT_HEADER + lapack_source(real, is_complex=False)
+        yield Fixed(f"lapack-{digits}", text, LAPACK_LEVEL)
     for algorithm in (*TILES, "direct", "im2col"):
         text = SUPPORT_HEADER + convolution_source("float", algorithm)
         yield Fixed(f"{algorithm}-float32", text, CONVOLUTION_LEVEL)

@@ -17,6 +17,11 @@ enum { MG_SWEEPS = 30 }; /* of rotations; ten are many */
 #define MG_LARGEST (sizeof(REAL) == 4 ? (REAL)(FLT_MAX / 4) : (REAL)(DBL_MAX / 4))
 #define MG_ABS(x) (sizeof(REAL) == 4 ? (REAL)fabsf((float)(x)) : (REAL)fabs((double)(x)))
 #define MG_SQRT(x) (sizeof(REAL) == 4 ? (REAL)sqrtf((float)(x)) : (REAL)sqrt((double)(x)))
+#define MG_COPYSIGN(x, y) (sizeof(REAL) == 4 ? (REAL)copysignf((float)(x), (float)(y)) \
+                                             : (REAL)copysign((double)(x), (double)(y)))
+/* Between these a sum of squares has all its digits. */
+#define MG_LEAST_SUM (sizeof(REAL) == 4 ? (REAL)1e-24 : (REAL)1e-270)
+#define MG_LARGEST_SUM (sizeof(REAL) == 4 ? (REAL)1e30 : (REAL)1e300)
 #define MG_LOG(x) (sizeof(REAL) == 4 ? (REAL)logf((float)(x)) : (REAL)log((double)(x)))
 
 typedef struct {
@@ -30,7 +35,7 @@ typedef struct {
     const int32_t* pivots;
     REAL* out;
     void* second;
-    int64_t count, n, columns;
+    int64_t count, rows, n, columns; /* of a, of the result */
     int64_t kind, lower, transposed, unit;
     /* Where the matrix of each member of the batch starts, in elements: a stride, or a table. */
     int64_t a_stride, b_stride, pivot_stride;

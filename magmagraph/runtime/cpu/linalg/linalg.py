@@ -60,12 +60,12 @@ def matrices_step(
     transposed: bool = False,
     unit: bool = False,
 ) -> Call:
-    """Return the function and the cells of a step over batches of square matrices.
+    """Return the function and the cells of a step over batches of small matrices.
 
     Parameters
     ----------
     name
-        Of the function: "lu", "systems", "cholesky", "eigenvalues" or "determinants".
+        Of the function: "lu", "systems", "cholesky", "qr", "eigenvalues" or "determinants".
     addresses, types
         Of the matrices, the right-hand sides, the row exchanges, the result, the second result;
         0 and None where there is none.
@@ -81,17 +81,19 @@ def matrices_step(
     Refused
         The matrices are of a larger order than `SMALL_ORDER`.
     """
-    matrices, sides, pivots, out, _ = types
+    matrices, sides, pivots, out, second = types
     assert matrices is not None
     assert out is not None
-    order = int(matrices.type.shape[-1])
+    rows, order = map(int, matrices.type.shape[-2:])
     most = largest_order(name)
-    if order > most:
+    if max(rows, order) > most:
         raise Refused(f"matrices of order {order}; the kernels take {most} at most", expected=True)
     one_for_each = name in ("determinants", "eigenvalues")
     whole = matrices.type.shape[:-2] if one_for_each else out.type.shape[:-2]
     columns = int(out.type.shape[-1]) if name == "systems" else 0
-    operands = (matrices, order * order), (sides, order * columns), (pivots, order)
+    if name == "qr":  # those of Q, or the rows of R alone
+        columns = int(out.type.shape[-2 if second is None else -1])
+    operands = (matrices, rows * order), (sides, order * columns), (pivots, order)
     strides, tables = starts_of(operands, whole)
     keep += [table for table in tables if table is not None]
     count = math.prod(map(int, whole))
@@ -99,6 +101,7 @@ def matrices_step(
         support().address("mg_fail"),
         *addresses,
         count,
+        rows,
         order,
         columns,
         KINDS[kind],
@@ -111,11 +114,13 @@ def matrices_step(
     return _function(matrices.type.dtype, name), cells
 
 
-def permutation_step(out: Value, pivots: Value, at_out: int, at_pivots: int) -> Call:
+def permutation_step(
+    out: Value, pivots: Value, at_out: int, at_pivots: int, inverse: bool
+) -> Call:
     """Return the function and the cells that turn row exchanges into an order of rows."""
     count, rows = int(pivots.type.shape[-1]), int(out.type.shape[-1])
     if count > rows:
         raise Refused("there are more exchanges than rows", expected=True)
     batch = math.prod(map(int, pivots.type.shape[:-1]))
-    cells = [support().address("mg_fail"), at_out, at_pivots, batch, count, rows]
+    cells = [support().address("mg_fail"), at_out, at_pivots, batch, count, rows, inverse]
     return _function(np.dtype(np.float32), "permutation"), cells

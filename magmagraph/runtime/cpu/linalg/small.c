@@ -199,6 +199,57 @@ static uint64_t NAME(rotate)(VEC* a, int n)
     return left;
 }
 
+/* Replace column k from row k on by its reflection, as LAPACK's larfg has it: the diagonal is -sign
+   times the length, v is below; where nothing is below the diagonal there is none. Returns tau. */
+static VEC NAME(reflection)(VEC* a, int m, int n, int k)
+{
+    VEC alpha = a[k * n + k], squares = (VEC){0}, tau, scale;
+    for (int i = k + 1; i < m; i++) squares += a[i * n + k] * a[i * n + k];
+    for (int l = 0; l < LANES; l++) {
+        REAL first = AT(alpha, l), below = AT(squares, l), size = 0;
+        REAL sum = below + first * first;
+        if (below >= MG_LEAST_SUM && sum <= MG_LARGEST_SUM) size = MG_SQRT(sum);
+        else { /* by scaled numbers; NaN stays NaN */
+            REAL largest = 0;
+            for (int i = k + 1; i < m; i++) {
+                REAL value = MG_ABS(AT(a[i * n + k], l));
+                largest = value > largest || value != value ? value : largest;
+            }
+            if (largest != 0) {
+                REAL unit = MG_ABS(first) > largest ? MG_ABS(first) : largest;
+                sum = first / unit * (first / unit);
+                for (int i = k + 1; i < m; i++) {
+                    REAL part = AT(a[i * n + k], l) / unit;
+                    sum += part * part;
+                }
+                size = unit * MG_SQRT(sum);
+            }
+        }
+        REAL beta = size == 0 ? first : -MG_COPYSIGN(size, first);
+        AT(tau, l) = size == 0 ? 0 : (beta - first) / beta;
+        AT(scale, l) = size == 0 ? 1 : first - beta;
+        AT(alpha, l) = beta;
+    }
+    a[k * n + k] = alpha;
+    for (int i = k + 1; i < m; i++) a[i * n + k] /= scale;
+    return tau;
+}
+
+/* Apply reflection k, whose v is below the diagonal of `a`, to columns from `first` on. */
+static void NAME(reflect)(const VEC* a, int m, int n, int k, VEC tau, VEC* to, int width, int first)
+{
+    VEC sums[MG_SMALL];
+    for (int j = first; j < width; j++) sums[j] = to[k * width + j];
+    for (int i = k + 1; i < m; i++)
+        for (int j = first; j < width; j++) sums[j] += a[i * n + k] * to[i * width + j];
+    for (int j = first; j < width; j++) {
+        sums[j] *= tau;
+        to[k * width + j] -= sums[j];
+    }
+    for (int i = k + 1; i < m; i++)
+        NAME(subtract)(to + i * width + first, sums + first, a[i * n + k], width - first);
+}
+
 /* ---- What a thread does of a job: the groups of lanes [begin, end). ---- */
 
 static void NAME(load_pivots)(int32_t (*to)[LANES], const mg_matrices* job, int64_t first, int lanes)
@@ -278,6 +329,30 @@ static void NAME(systems)(const mg_matrices* job, int64_t begin, int64_t end)
             NAME(store)(job->out, b, first, lanes, n, columns, job->columns, at);
         }
         if (NAME(fails)(job, zeros)) return;
+    }
+}
+
+/* Results: Q and R; or, without a second one, R alone. */
+static void NAME(qr)(const mg_matrices* job, int64_t begin, int64_t end)
+{
+    VEC a[MG_SMALL * MG_SMALL], b[MG_SMALL * MG_SMALL], tau[MG_SMALL];
+    int m = (int)job->rows, n = (int)job->n, k = (int)job->columns, shorter = m < n ? m : n;
+    for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
+        int lanes = LAST(job, first);
+        NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, m * n);
+        for (int t = 0; t < shorter; t++) {
+            tau[t] = NAME(reflection)(a, m, n, t);
+            NAME(reflect)(a, m, n, t, tau[t], a, n, t + 1);
+        }
+        for (int i = 0; i < k; i++)
+            for (int j = 0; j < n; j++) b[i * n + j] = j < i ? (VEC){0} : a[i * n + j];
+        NAME(store)(job->second ? job->second : job->out, b, first, lanes, k, n, n, 0);
+        if (!job->second) continue;
+        for (int e = 0; e < m * k; e++) b[e] = (VEC){0};
+        for (int j = 0; j < k; j++)
+            for (int l = 0; l < LANES; l++) AT(b[j * k + j], l) = 1;
+        for (int t = shorter; t-- > 0;) NAME(reflect)(a, m, n, t, tau[t], b, k, t);
+        NAME(store)(job->out, b, first, lanes, m, k, k, 0);
     }
 }
 

@@ -36,20 +36,23 @@ static void run_job(void** arguments, mg_solver many, mg_solver one)
 
 void mg_lu(void** arguments) { run_job(arguments, lu_many, lu_one); }
 void mg_systems(void** arguments) { run_job(arguments, systems_many, systems_one); }
+void mg_qr(void** arguments) { run_job(arguments, qr_many, qr_one); }
 void mg_cholesky(void** arguments) { run_job(arguments, choleskys_many, choleskys_one); }
 void mg_eigenvalues(void** arguments) { run_job(arguments, eigenvalues_many, eigenvalues_one); }
 void mg_determinants(void** arguments) { run_job(arguments, determinants_many, determinants_one); }
 
-/* arguments: the function that stops the program, out, exchanges, batch, exchanges of one, rows */
+/* arguments: the function that stops the program, out, exchanges, batch, exchanges of one, rows,
+   whether the order is the inverse one */
 void mg_permutation(void** arguments)
 {
     int32_t* out = arguments[1];
     const int32_t* pivots = arguments[2];
     int64_t batch = (int64_t)arguments[3], count = (int64_t)arguments[4];
-    int64_t rows = (int64_t)arguments[5];
+    int64_t rows = (int64_t)arguments[5], inverse = (int64_t)arguments[6];
     for (int64_t i = 0; i < batch; i++, out += rows, pivots += count) {
         for (int64_t r = 0; r < rows; r++) out[r] = (int32_t)r;
-        for (int64_t k = 0; k < count; k++) {
+        for (int64_t step = 0; step < count; step++) {
+            int64_t k = inverse ? count - 1 - step : step;
             if ((uint32_t)pivots[k] >= (uint64_t)rows) {
                 ((void (*)(void))arguments[0])();
                 return;

@@ -13,7 +13,7 @@ import ctypes
 import functools
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ....config import is_on
 from ....errors import message
 from ....ir.locking import cached_property, outside_of_forks
 
-__all__ = ["Blas", "describe", "find_blas", "slow_settings"]
+__all__ = ["Blas", "capsules", "describe", "find_blas", "scipy_blas", "slow_settings"]
 
 # What support.c calls them.
 PLAIN, CBLAS_64, CBLAS_32, FORTRAN_32 = range(4)
@@ -233,19 +233,25 @@ def scipy_blas() -> Blas | None:
         from scipy.linalg import cython_blas
     except ImportError:
         return None
+    found = capsules((cython_blas,), FUNCTIONS)
+    if found is None:
+        return None
+    addresses = dict(zip(FUNCTIONS, found, strict=True))
+    library = ctypes.CDLL(cython_blas.__file__)
+    return Blas("scipy.linalg.cython_blas", FORTRAN_32, addresses, library,
+                _openblas_control(library))  # fmt: skip
+
+
+def capsules(modules: Sequence[Any], names: Sequence[str]) -> list[int] | None:
+    """Return the addresses of functions that modules offer to Cython; None where one is missing."""
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    addresses = {}
-    for function in FUNCTIONS:
-        capsule = cython_blas.__pyx_capi__.get(function)
-        if capsule is None:
-            return None
-        addresses[function] = pointer_of(capsule, name_of(capsule))
-    library = ctypes.CDLL(cython_blas.__file__)
-    return Blas("scipy.linalg.cython_blas", FORTRAN_32, addresses, library,
-                _openblas_control(library))  # fmt: skip
+    offered = {name: made for module in modules for name, made in module.__pyx_capi__.items()}
+    if any(name not in offered for name in names):
+        return None
+    return [pointer_of(offered[name], name_of(offered[name])) for name in names]
 
 
 # What an inherited variable does to the machine, in words for `magmagraph info`.

@@ -117,7 +117,9 @@ def permutation(memory: PlanMemory, step: Step) -> KernelCall:
     batch = math.prod(shape_of(pivots.type)[:-1])
     if not batch or not rows:
         raise Refused("there is nothing to permute", expected=True)
-    words = [memory.failure_word(step), memory.at(out), memory.at(pivots), batch, count, rows]
+    inverse = int(step.node.attrs.get("inverse", False))
+    places = [memory.failure_word(step), memory.at(out), memory.at(pivots)]
+    words = [*places, batch, count, rows, inverse]
     device = memory.device
     address = function_of(device, PERMUTATION, PERMUTATION_SOURCE, len(words))
     blocks = blocks_for(batch, 128, device.multiprocessors)

@@ -43,7 +43,7 @@ _NAMES = {
         "CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
         "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
-        "NonFiniteError PassError PlanError RanksWarning ReentrantError ShapeError ShardingError "
+        "NonFiniteError OnnxError PassError PlanError RanksWarning ReentrantError ShapeError ShardingError "
         "StorageError UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
@@ -184,6 +184,7 @@ _LATER_NAMES = {
     "data": "batches",
     "function.loading": "load",
     "inspect.networkx": "to_networkx",
+    "interchange.onnx.importer": "from_onnx",
     "inspect.onnx_export": "to_onnx",
     "inspect.show": "show",
     "model": "Model NeuralNetwork",

@@ -37,7 +37,7 @@ def _if(op: Operator) -> tuple[Value, ...]:
         def function() -> list[Node]:
             results = branch()
             if not all(isinstance(result, Node) for result in results):
-                raise op.refuse("a branch gives a sequence, and a call says which branch runs")
+                raise op.depends(predicate, "which branch runs, of which one gives a sequence,")
             found.append(results)
             return results
 
@@ -75,10 +75,9 @@ def _loop(op: Operator) -> tuple[Value, ...]:
             return made
     if always is not None and isinstance(limit, int):
         return _unrolled(op, body, limit, starts, stacked)
-    if stacked:
-        raise op.refuse("the number of its iterations, and so a result's extent, depends on a call")
-    if not plain:
-        raise op.refuse("it carries sequences, and a call says how often it runs")
+    if stacked or not plain:
+        what = "how often it runs, and so the form of its results,"
+        raise op.depends(op.node(0 if limit is None and op.has(0) else 1), what)
     return _repeated(op, body, starts)
 
 

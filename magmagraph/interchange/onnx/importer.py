@@ -423,7 +423,7 @@ class _Importer:
         attributes = {a.name: attribute_of(a) for a in node.attribute if not a.ref_attr_name}
         function = self.functions.get((node.domain, node.op_type, getattr(node, "overload", "")))
         if function is not None:
-            results = self._function(function, values, attributes, len(node.output))
+            results = self._function(function, values, attributes, node.output)
         else:
             results = self._operator(node, domain, name, values, attributes, names, opsets)
         if len(results) < len([output for output in node.output if output]):
@@ -484,9 +484,12 @@ class _Importer:
     # ------------------------------------------------------------------ functions
 
     def _function(
-        self, function: Any, values: list[Value], attributes: dict[str, Any], count: int
+        self, function: Any, values: list[Value], attributes: dict[str, Any], wanted: Sequence[str]
     ) -> list[Value]:
-        """Return the results of a function of the model, or of an operator's definition."""
+        """Return the results of a function of the model, or of an operator's definition.
+
+        Those for which `wanted` has no name need not be there.
+        """
         names: dict[str, Value] = dict(zip(function.input, values, strict=False))
         names.update(dict.fromkeys(function.input[len(values) :]))
         bound = {a.name: attribute_of(a) for a in getattr(function, "attribute_proto", ())}
@@ -500,7 +503,10 @@ class _Importer:
                 )
             for node in function.node:
                 self._apply(_bound(self.onnx, node, bound), names, opsets)
-            return [self._value(names, output, "a result") for output in function.output[:count]]
+            return [
+                self._value(names, output, "a result") if name else None
+                for name, output in zip(wanted, function.output, strict=False)
+            ]
         finally:
             self._depth -= 1
 
@@ -532,7 +538,7 @@ class _Importer:
         function.ParseFromString(content)
         if not function.node:
             raise self._unsupported([(node.op_type, name, "its definition is not known")])
-        return self._function(function, values, attributes, len(node.output))
+        return self._function(function, values, attributes, node.output)
 
     def _type(self, value: Value) -> bytes:
         """Return the type of a value, as definitions ask for it."""

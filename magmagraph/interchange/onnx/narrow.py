@@ -91,9 +91,7 @@ def narrowed(x: Node, element: int, saturate: bool = True, mode: str = "nearest"
             greater_equal(magnitude, wide.dtype.type(thresholds[-1])), np.float32(beyond), result
         )
     result = where(signbit(wide), -result, result)
-    if _has_nan(element):
-        result = where(isnan(wide), np.float32(np.nan), result)
-    return result
+    return where(isnan(wide), np.float32(np.nan if _has_nan(element) else 0.0), result)
 
 
 def _all_values(element: int) -> np.ndarray:

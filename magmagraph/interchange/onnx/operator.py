@@ -128,6 +128,8 @@ class Operator:
     def extents(self, index: int, what: str = "the shape of the result") -> list[Extent]:
         """Return an operand that is a vector of whole numbers, or one number, as extents."""
         value = self.array(index, what)
+        if value.dtype.kind == "f" and (value == np.floor(value)).all():
+            value = value.astype(np.int64)
         if value.dtype.kind not in "iuO":
             raise self.refuse(f"operand {index} is {value.dtype.name}, not whole numbers")
         return [e if isinstance(e, Dim) else int(e) for e in value.reshape(-1)]

@@ -64,7 +64,7 @@ def _extreme(reduce: Reduce, largest: bool) -> Reduce:
 
     def reduced(x: Node, **options: Any) -> Node:
         if is_bool(x.dtype):
-            return cast(reduce(cast(x, "int32"), **options), x.dtype)
+            return cast(_extreme(reduce, largest)(cast(x, "uint8"), **options), x.dtype)
         if any(extent == 0 for extent in x.shape):
             return reduce(x, initial=_end(x.dtype, not largest), **options)
         return reduce(x, **options)

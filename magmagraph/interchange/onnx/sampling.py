@@ -47,7 +47,8 @@ def _places(op: Operator, old: int, new: int, scale: float, roi: tuple[float, fl
     if word == "pytorch_half_pixel":
         return (at + 0.5) / scale - 0.5 if new > 1 else at * 0.0
     if word == "align_corners":
-        return at * (old - 1) / (new - 1) if new > 1 else at * 0.0
+        # Of scales, the width before it is rounded down.
+        return at * (old - 1) / (scale * old - 1) if new > 1 else at * 0.0
     if word == "asymmetric":
         return at / scale
     if word == "tf_crop_and_resize":

@@ -61,9 +61,9 @@ def _loop(op: Operator) -> tuple[Value, ...]:
     body = op.body("body")
     limit = _limit(op)
     starts = op.inputs[2:]
-    always = True if not op.has(1) else op.known(1)
-    if always is not None and always is not True:
-        always = bool(always.reshape(-1)[0])
+    always: bool | None = True
+    if op.has(1):
+        always = _goes_on(op, op.node(1))
     if always is False:
         limit = 0
     carries = len(starts)

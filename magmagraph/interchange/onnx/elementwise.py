@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_bool, is_complex, is_float, is_integer
-from ...ir.dims import Dim
+from ...dtypes import is_complex, is_integer
 from ...ir.graph import Node
 from ...ops.convert import cast
 from ...ops.elementwise import math as functions
@@ -78,10 +77,6 @@ def several(function: Callable[[Any, Any], Node]) -> Rule:
     return rule
 
 
-def _compared(function: Callable[[Any, Any], Node]) -> Rule:
-    return two(function)
-
-
 def _symbols(op: Operator) -> tuple[np.ndarray, np.ndarray] | None:
     """Return two operands that are whole numbers of which the call brings some."""
     values = [op.known(0), op.known(1)]
@@ -116,9 +111,7 @@ def _modulo(op: Operator) -> Node:
 
 def _power(op: Operator) -> Node:
     x, y = op.node(0), op.node(1)
-    if is_integer(x.dtype) and is_integer(y.dtype) and x.dtype != y.dtype:
-        y = cast(y, x.dtype)
-    elif is_float(x.dtype) and is_integer(y.dtype):
+    if is_integer(y.dtype) and y.dtype != x.dtype:
         y = cast(y, x.dtype)
     return op.like(functions.power(x, y))
 
@@ -258,18 +251,14 @@ def _identity(op: Operator) -> Value:
 
 
 def _bits(op: Operator) -> Node:
-    value, element = op.known(0), int(op.get("to", 0))
-    dtype = op.dtype(element)
-    if value is None or value.dtype == object:
-        raise op.depends(op.node(), "bits that are read as another dtype")
-    if value.dtype.itemsize != dtype.itemsize or is_bool(dtype):
-        raise op.refuse(f"{value.dtype.name} as {dtype.name}")
-    return op.build.known.add(value.view(dtype))
-
-
-def is_extent(value: Any) -> bool:
-    """Return whether a value is an extent that a call brings."""
-    return isinstance(value, Dim)
+    """Read bits as another dtype: between ints, whose low bits a conversion keeps."""
+    x, dtype = op.node(), op.dtype(int(op.get("to", 0)))
+    if x.dtype == dtype:
+        return x
+    ints = (is_integer(x.dtype) or is_bool(x.dtype)) and is_integer(dtype)
+    if not ints or x.dtype.itemsize != dtype.itemsize:
+        raise op.refuse(f"the bits of {x.dtype.name} as {dtype.name}", "ints of the same width")
+    return cast(x, dtype)
 
 
 ELEMENTWISE: dict[str, Rule] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from ...ir.op import Kind
 from ...ir.scope import scope
 from ...ir.types import FilePath, Shape
 from ...model import Model
-from ...ops.leaf import Variable, constant, input, variable
+from ...ops.leaf import input, variable
 from .files import DEEPEST, array_of, attribute_of, dtype_of, element_of, library, read_model
 from .narrow import narrow_array, narrow_name
 from .operator import Operator, Value
@@ -149,9 +148,7 @@ def from_onnx(
 def _identifier(name: str) -> str:
     """Return a name of a dimension as an identifier."""
     text = re.sub(r"\W", "_", name)
-    if text and (text[0].isdigit() or keyword.iskeyword(text)):
-        text = "_" + text
-    return text
+    return "_" + text if text[:1].isdigit() else text
 
 
 class _Graph:
@@ -422,6 +419,7 @@ class _Importer:
         ]
         attributes = {a.name: attribute_of(a) for a in node.attribute if not a.ref_attr_name}
         function = self.functions.get((node.domain, node.op_type, getattr(node, "overload", "")))
+        results: Sequence[Value]
         if function is not None:
             results = self._function(function, values, attributes, node.output)
         else:
@@ -433,9 +431,7 @@ class _Importer:
                     f"{len(results)} can be computed"
                 )
             )
-        for output, result in zip(node.output, results, strict=False):
-            if output:
-                names[output] = result
+        names.update({k: v for k, v in zip(node.output, results, strict=False) if k})
 
     def _operator(
         self,
@@ -702,12 +698,3 @@ def _refers(node: Any) -> bool:
         or (attribute.HasField("g") and any(map(_refers, attribute.g.node)))
         for attribute in node.attribute
     )
-
-
-def variables_of(outputs: Sequence[Any]) -> dict[str, Variable]:
-    """Return the variables below nodes, by name."""
-    nodes = topological([node for output in outputs for _, node in leaves(output, "")])
-    return {str(node.name): node for node in nodes if isinstance(node, Variable)}
-
-
-_ = constant

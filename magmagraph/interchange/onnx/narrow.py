@@ -98,7 +98,7 @@ def _all_values(element: int) -> np.ndarray:
     dtype = np.dtype(library().helper.tensor_dtype_to_np_dtype(element))
     name = element_of(element)
     bits = {"4": 4, "6": 6, "8": 8}[name[len("FLOAT")]]
-    return np.arange(1 << bits, dtype=np.uint8).view(dtype).astype(np.float64)
+    return np.asarray(np.arange(1 << bits, dtype=np.uint8).view(dtype), np.float64)
 
 
 def _has_nan(element: int) -> bool:

@@ -8,29 +8,34 @@ from typing import Any
 import numpy as np
 
 from ...fft import fft, ifft, irfft, rfft
-from ...functional import dropout, layer_norm, local_response_norm
+from ...functional import dropout, layer_norm
 from ...ir.graph import Node
 from ...ir.types import Extent
 from ...linalg import det
 from ...ops.convert import cast
 from ...ops.elementwise.arithmetic import divide, multiply, subtract
-from ...ops.elementwise.comparison import equal, less, where
+from ...ops.elementwise.comparison import clip, equal, where
 from ...ops.elementwise.complex_numbers import complex as complex_numbers
-from ...ops.elementwise.complex_numbers import conj, imag, real
+from ...ops.elementwise.complex_numbers import imag, real
 from ...ops.elementwise.math import cos, power, sqrt
+from ...ops.elementwise.rounding import rint
 from ...ops.elementwise.signs import absolute
 from ...ops.indexing.iota import arange
+from ...ops.leaf import constant
 from ...ops.products.contraction import matmul
 from ...ops.products.einsum import einsum
 from ...ops.reduction.primitives import sum
 from ...ops.reduction.statistics import mean
-from ...ops.shape.arrange import moveaxis, reshape, transpose
-from ...ops.shape.joining import concatenate, stack
+from ...ops.shape.arrange import reshape, transpose
+from ...ops.shape.joining import broadcast_to, stack
 from ...ops.shape.padding import pad
+from ...ops.shape.tiling import repeat
 from ...random import bernoulli, normal, uniform
 from .files import dtype_of
+from .narrow import bounds, narrow_name, narrowed
 from .operator import Operator, Rule
 from .shapes import iota
+from .windows import convolved
 
 __all__ = ["NETWORKS"]
 
@@ -145,7 +150,7 @@ def _variance_norm(op: Operator) -> Node:
     axes = tuple(op.get("axes", [0, 2, 3]))
     average = mean(x, axis=axes, keepdims=True)
     variance = mean(x * x, axis=axes, keepdims=True) - average * average
-    return divide(x - average, sqrt(variance) + 1e-9)
+    return divide(subtract(x, average), sqrt(variance) + 1e-9)
 
 
 def _response_norm(op: Operator) -> Node:
@@ -170,8 +175,7 @@ def _dropout(op: Operator) -> Any:
     training = bool(op.number(2, "whether it is for training")) if op.has(2) else False
     rate = float(op.number(1, "the rate")) if op.has(1) else 0.5
     if not training or rate == 0.0:
-        ones = equal(multiply(x, 0.0), multiply(x, 0.0)) if op.outputs > 1 else None
-        return x if ones is None else (x, _true(op, x))
+        return x if op.outputs < 2 else (x, cast(_ones(x), "bool"))
     kept = dropout(x, rate)
     if op.outputs < 2:
         return kept
@@ -180,13 +184,7 @@ def _dropout(op: Operator) -> Any:
 
 
 def _ones(x: Node) -> Node:
-    from ...ops.shape.creation import ones
-
-    return ones(x.shape, dtype=x.dtype)
-
-
-def _true(op: Operator, x: Node) -> Node:
-    return cast(_ones(x), "bool")
+    return broadcast_to(constant(1, dtype=x.dtype), x.shape)
 
 
 def _drawn(op: Operator, shape: Any, dtype: np.dtype) -> Node:
@@ -275,17 +273,12 @@ def _fourier(op: Operator) -> Node:
     count = int(op.number(1, "the length")) if op.has(1) else None
     inverse, half = bool(op.get("inverse", 0)), bool(op.get("onesided", 0))
     if half and not inverse:
-        return op_like_pairs(op, _pairs(rfft(values, count, axis)))
+        return op.like(_pairs(rfft(values, count, axis)))
     if half:
         length = count if count is not None else 2 * (values.shape[axis] - 1)
-        return irfft(values, length, axis)[..., None]
+        return op.like(irfft(values, length, axis)[..., None])
     result = ifft(values, count, axis) if inverse else fft(values, count, axis)
-    return op_like_pairs(op, _pairs(result))
-
-
-def op_like_pairs(op: Operator, pairs: Node) -> Node:
-    """Return pairs of real numbers in the dtype of the first operand."""
-    return op.like(pairs)
+    return op.like(_pairs(result))
 
 
 def _short_fourier(op: Operator) -> Node:
@@ -318,8 +311,6 @@ def _shaped(op: Operator, weights: Node, x: Node) -> Node:
     axis = op.axis(x.ndim, 1)
     block = op.get("block_size", 0)
     if block:
-        from ...ops.shape.tiling import repeat
-
         key: list[Any] = [slice(None)] * x.ndim
         key[axis] = slice(0, x.shape[axis])
         return repeat(weights, block, axis)[tuple(key)]
@@ -330,10 +321,6 @@ def _shaped(op: Operator, weights: Node, x: Node) -> Node:
 
 def quantized(op: Operator, x: Node, scale: Node, zero: Node | None, element: int) -> Node:
     """Return numbers in units of a scale, as an element type of few bits."""
-    from ...ops.elementwise.comparison import clip
-    from ...ops.elementwise.rounding import rint
-    from .narrow import bounds, narrow_name, narrowed
-
     wide = cast(x, "float32") if x.dtype.itemsize < 4 or x.dtype.kind in "iu" else x
     ratio = divide(wide, cast(scale, wide.dtype))
     dtype = dtype_of(element)
@@ -398,8 +385,6 @@ def _matmul_integer(op: Operator) -> Node:
 
 def _whole_product(op: Operator, x: Node, w: Node, bias: Node | None) -> Node:
     """Return a convolution of ints, computed in float64, where sums below 2**53 are exact."""
-    from .windows import convolved
-
     result = convolved(op, cast(x, "float64"), cast(w, "float64"), None)
     whole = cast(result, "int32")
     return whole if bias is None else whole + _along(op, bias, whole.ndim)
@@ -473,4 +458,3 @@ NETWORKS: dict[str, Rule] = {
     "RandomUniformLike": _random_like,
     "STFT": _short_fourier,
 }
-_ = (concatenate, conj, less, local_response_norm, moveaxis, subtract)

@@ -15,10 +15,9 @@ from ...ops.networks.activation import relu, sigmoid, softplus
 from ...ops.networks.exponential_units import elu, softsign
 from ...ops.networks.slopes import leaky_relu
 from ...ops.products.contraction import matmul
-from ...ops.shape.arrange import expand_dims, reshape, transpose
+from ...ops.shape.arrange import expand_dims, transpose
 from ...ops.shape.creation import zeros
 from ...ops.shape.joining import stack
-from ...ops.shape.pieces import flip
 from .elementwise import hard_sigmoid
 from .operator import Operator, Rule
 from .shapes import iota
@@ -68,7 +67,8 @@ def _bound(op: Operator, function: Any, alpha: float, beta: float) -> Activation
     limit = op.get("clip")
 
     def activation(x: Node) -> Node:
-        return function(x if limit is None else clip(x, -limit, limit), alpha, beta)  # type: ignore[no-any-return]
+        value: Node = function(x if limit is None else clip(x, -limit, limit), alpha, beta)
+        return value
 
     return activation
 
@@ -173,7 +173,8 @@ def recurrent(gates: int, states: int, defaults: Sequence[str], step_of: Any) ->
 
 def _start(op: Operator, index: int, d: int, first: bool, shape: Any, x: Node) -> Node:
     if not op.has(index):
-        return zeros(shape, dtype=x.dtype)
+        start: Node = zeros(shape, dtype=x.dtype)
+        return start
     given = op.node(index)
     return given[:, d] if first else given[d]
 
@@ -208,4 +209,3 @@ RECURRENT: dict[str, Rule] = {
     "LSTM": recurrent(4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step),
     "RNN": recurrent(1, 1, ("Tanh",), _rnn_step),
 }
-_ = (flip, reshape)

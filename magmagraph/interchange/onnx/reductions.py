@@ -12,7 +12,6 @@ from ...functional import log_softmax, softmax
 from ...ir.graph import Node
 from ...ops.convert import cast
 from ...ops.elementwise.arithmetic import multiply, subtract
-from ...ops.elementwise.comparison import equal
 from ...ops.elementwise.math import log, sqrt
 from ...ops.elementwise.signs import absolute
 from ...ops.indexing.gathering import take_along_axis
@@ -85,7 +84,8 @@ def _square(x: Node) -> Node:
 def _log_sum(x: Node, **options: Any) -> Node:
     if any(extent == 0 for extent in x.shape):
         return log(sum(x, **options))
-    return logsumexp(x, **options)
+    total: Node = logsumexp(x, **options)
+    return total
 
 
 def _position(find: Callable[..., Node]) -> Rule:
@@ -95,7 +95,7 @@ def _position(find: Callable[..., Node]) -> Rule:
         if not op.get("select_last_index", 0):
             return cast(find(x, axis=axis, keepdims=keep), "int64")
         found = cast(find(flip(x, axis), axis=axis, keepdims=keep), "int64")
-        return subtract(op.shape(x.shape[axis])[0] - 1, found)
+        return subtract(subtract(op.shape(x.shape[axis])[0], 1), found)
 
     return rule
 
@@ -169,4 +169,3 @@ REDUCTIONS: dict[str, Rule] = {
     "Softmax": _softmax(softmax),
     "TopK": _top,
 }
-_ = equal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ...ops.indexing.gathering import take
 from ...ops.leaf import constant
 from ...ops.products.contraction import matmul
 from ...ops.products.einsum import einsum
-from ...ops.reduction.primitives import max, sum
+from ...ops.reduction import primitives
 from ...ops.shape.arrange import expand_dims, moveaxis, reshape, swapaxes
 from ...ops.shape.joining import broadcast_to, concatenate
 from ...ops.spatial.resize import resize
@@ -60,7 +60,7 @@ def _places(op: Operator, old: int, new: int, scale: float, roi: tuple[float, fl
 
 def _nearest(op: Operator, places: np.ndarray, old: int) -> np.ndarray:
     word = op.get("nearest_mode", "round_prefer_floor")
-    rounds = {
+    rounds: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "round_prefer_floor": lambda v: np.ceil(v - 0.5),
         "round_prefer_ceil": lambda v: np.floor(v + 0.5),
         "floor": np.floor,
@@ -68,24 +68,24 @@ def _nearest(op: Operator, places: np.ndarray, old: int) -> np.ndarray:
     }
     if word not in rounds:
         raise op.refuse(f"nearest_mode={word!r}")
-    return np.clip(rounds[word](places), 0, old - 1).astype(np.int64)
+    return np.asarray(np.clip(rounds[word](places), 0, old - 1), np.int64)
 
 
 def _kernel(op: Operator, distance: np.ndarray) -> np.ndarray:
     """Return the weight at a distance: of the linear or the cubic kernel (R. Keys, 1981)."""
     d = np.abs(distance)
     if op.get("mode") == "linear":
-        return np.maximum(1 - d, 0)
+        return np.asarray(np.maximum(1 - d, 0))
     a = op.get("cubic_coeff_a", -0.75)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0.0)))
 
 
 def _weights(op: Operator, places: np.ndarray, old: int, scale: float) -> np.ndarray:
     """Return the matrix that takes elements along an axis to those of the result."""
     stretch = min(scale, 1.0) if op.get("antialias", 0) else 1.0
-    reach = int(math.ceil((1 if op.get("mode") == "linear" else 2) / stretch)) + 1
+    reach = math.ceil((1 if op.get("mode") == "linear" else 2) / stretch) + 1
     low = np.floor(places).astype(np.int64)
     matrix = np.zeros((len(places), old))
     rows = np.arange(len(places))
@@ -123,7 +123,8 @@ def _resize(op: Operator) -> Node:
     value = x if mode == "nearest" or x.dtype.kind == "f" else cast(x, "float32")
     for i in changed:
         old, new, axis = extents[i], sizes[i], axes[i]
-        assert isinstance(old, int) and isinstance(new, int)
+        assert isinstance(old, int)
+        assert isinstance(new, int)
         places = _places(op, old, new, scales[i], roi[i])
         if crops:
             beyond = (places < 0) | (places > old - 1)
@@ -157,8 +158,8 @@ def _targets(op: Operator, extents: Sequence[Extent]) -> tuple[list[float], list
             for old, new in zip(extents, sizes, strict=True)
         ]
         if policy != "stretch":
-            scale = (min if policy == "not_larger" else builtin_max)(scales)
-            sizes = [int(math.floor(old * scale + 0.5)) for old in extents]  # type: ignore[operator]
+            scale = (min if policy == "not_larger" else max)(scales)
+            sizes = [math.floor(old * scale + 0.5) for old in extents]  # type: ignore[operator]
             scales = [scale] * len(extents)
         return scales, sizes
     if not op.has(2):
@@ -169,17 +170,12 @@ def _targets(op: Operator, extents: Sequence[Extent]) -> tuple[list[float], list
     sizes = []
     for old, s in zip(extents, scales, strict=True):
         if isinstance(old, int):
-            sizes.append(int(math.floor(old * s)))
+            sizes.append(math.floor(old * s))
         elif s.is_integer():
             sizes.append(old * int(s))
         else:
             raise op.refuse(f"an extent {old} that a call brings is scaled by {s}")
     return scales, sizes
-
-
-def builtin_max(values: Sequence[float]) -> float:
-    """Return the largest number."""
-    return sorted(values)[-1]
 
 
 def _resized_by_names(op: Operator, x: Node, axes: list[int], sizes: list[Extent]) -> Node:
@@ -208,9 +204,9 @@ def _reflected(at: Node, low: Any, high: Any) -> Node:
     """Return positions reflected at two ends until they are between them."""
     width = high - low
     if isinstance(width, (int, float)) and width == 0:
-        return at * 0.0 + low
+        return cast(at * 0.0 + low, at.dtype)
     turned = remainder(at - low, 2.0 * width)
-    return where(less_equal(turned, width), turned, 2.0 * width - turned) + low
+    return cast(where(less_equal(turned, width), turned, 2.0 * width - turned) + low, at.dtype)
 
 
 def _sampled(
@@ -294,7 +290,7 @@ def _grid_sample(op: Operator) -> Node:
         size = x.shape[2 + axis]
         g = grid[..., count - 1 - axis]
         at.append(
-            (g + 1.0) * ((size - 1) / 2.0) if align else ((g + 1.0) * float(size) - 1.0) / 2.0  # type: ignore[operator]
+            (g + 1.0) * ((size - 1) / 2.0) if align else ((g + 1.0) * float(size) - 1.0) / 2.0
         )
     made = _sampled(moveaxis(x, 1, -1), at, mode, op.get("padding_mode", "zeros"), align)
     return op.like(moveaxis(made, -1, 1))
@@ -367,17 +363,17 @@ def _roi_align(op: Operator) -> Node:
     y, z = expand_dims(at[0], 2), expand_dims(at[1], 1)  # (rois, H, 1), (rois, 1, W)
     shape = (rois.shape[0], height * ratio, width * ratio)
     y, z = broadcast_to(y, shape), broadcast_to(z, shape)
-    outside = (less(y, -1.0) | less(float(h), y)) | (less(z, -1.0) | less(float(w), z))  # type: ignore[arg-type]
+    outside = (less(y, -1.0) | less(float(h), y)) | (less(z, -1.0) | less(float(w), z))
     image = take(moveaxis(x, 1, -1), batch, axis=0)
     best = op.get("mode", "avg") == "max"
     samples = _sampled_parts(image, [y, z]) if best else None
     pooled_shape = (rois.shape[0], height, ratio, width, ratio, x.shape[1])
     if samples is not None:
         value = where(expand_dims(outside, -1), 0.0, samples)
-        return moveaxis(max(reshape(value, pooled_shape), axis=(2, 4)), -1, 1)
-    value = _sampled(image, [clip(y, 0.0, h - 1.0), clip(z, 0.0, w - 1.0)], "linear", "border", True)  # type: ignore[operator]
+        return moveaxis(primitives.max(reshape(value, pooled_shape), axis=(2, 4)), -1, 1)
+    value = _sampled(image, [y, z], "linear", "border", True)
     value = where(expand_dims(outside, -1), 0.0, value)
-    total = sum(reshape(value, pooled_shape), axis=(2, 4))
+    total = primitives.sum(reshape(value, pooled_shape), axis=(2, 4))
     return moveaxis(divide(total, float(ratio * ratio)), -1, 1)
 
 
@@ -389,12 +385,12 @@ def _sampled_parts(image: Node, at: Sequence[Node]) -> Node:
     for up, right in itertools.product((0, 1), (0, 1)):
         weight, index = None, []
         for place, size, far in zip(at, sizes, (up, right), strict=True):
-            held = clip(place, 0.0, float(size - 1))  # type: ignore[operator]
+            held = clip(place, 0.0, float(size - 1))
             low = floor(held)
             part = held - low
             share = part if far else 1.0 - part
             weight = share if weight is None else weight * share
-            index.append(cast(clip(low + float(far), 0.0, float(size - 1)), "int64"))  # type: ignore[operator]
+            index.append(cast(clip(low + float(far), 0.0, float(size - 1)), "int64"))
         assert weight is not None
         value = image[(batch, *index)] * expand_dims(weight, -1)
         found = value if found is None else maximum(found, value)

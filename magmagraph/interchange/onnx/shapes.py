@@ -167,9 +167,8 @@ def _ends(start: Extent, end: Extent, step: int, extent: Extent) -> tuple[Any, A
         elif start >= _FAR or start < -_FAR:
             first = None
     if isinstance(end, int):
-        if step > 0 and end >= _FAR:
-            last = None
-        elif step < 0 and (end < -_FAR or (isinstance(extent, int) and end < -extent)):
+        before = end < -_FAR or (isinstance(extent, int) and end < -extent)
+        if (step > 0 and end >= _FAR) or (step < 0 and before):
             last = None
     elif isinstance(extent, Dim) and str(end) == str(extent) and step > 0:
         last = None
@@ -294,8 +293,8 @@ def _size(op: Operator) -> Node:
 def _filled(op: Operator) -> Node:
     value = op.get("value", np.zeros(1, np.float32))
     shape = tuple(op.extents(0))
-    if all(isinstance(e, int) for e in shape) and math.prod(shape) <= 64:  # type: ignore[arg-type]
-        return op.build.known.add(np.full(shape, value.reshape(-1)[0]))  # type: ignore[arg-type]
+    if all(isinstance(e, int) for e in shape) and math.prod(shape) <= 64:
+        return op.build.known.add(np.full(shape, value.reshape(-1)[0]))
     return full(shape, constant(value.reshape(-1)[0]))
 
 

@@ -1,8 +1,9 @@
 """What is known of nodes' values while a graph is built: shapes are computed from shapes.
 
-ONNX computes shapes with its ordinary operators, as vectors of int64. Here shapes are known when a
-graph is built, with symbols for named dimensions. So the value of a node whose operands are known is
-computed at once, by the array expression of its operation; an array of objects holds `Dim`.
+ONNX computes shapes with its ordinary operators, as vectors of int64. Here shapes are known when
+a graph is built, with symbols for named dimensions. So the value of a node whose operands are
+known is computed at once, by the array expression of its operation; an array of objects holds
+`Dim`.
 """
 
 from __future__ import annotations

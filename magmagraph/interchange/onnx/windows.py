@@ -14,18 +14,17 @@ from ...ir.types import Extent
 from ...ops.convert import cast
 from ...ops.convolution.functions import conv
 from ...ops.convolution.transpose import conv_transpose
-from ...ops.elementwise.arithmetic import divide, multiply, remainder
+from ...ops.elementwise.arithmetic import divide, remainder
 from ...ops.elementwise.math import power
 from ...ops.elementwise.signs import absolute
 from ...ops.indexing.updates import index_update
 from ...ops.leaf import constant
-from ...ops.reduction.primitives import max, sum
+from ...ops.reduction import primitives
 from ...ops.reduction.statistics import mean
 from ...ops.shape.arrange import reshape
 from ...ops.shape.creation import full
 from ...ops.shape.joining import broadcast_to
 from ...ops.shape.padding import pad
-from ...ops.spatial.patches import fold
 from ...ops.spatial.pooling_records import MAX_POOL, MAX_POOL_TAPS, SUM_POOL
 from .operator import Operator, Rule
 from .shapes import iota
@@ -61,15 +60,10 @@ def _paddings(
             total = reach - 1
         else:
             out = -(-extent // s)
-            total = builtin_max((out - 1) * s + reach - extent, 0)
+            total = max((out - 1) * s + reach - extent, 0)
         small = total // 2
         pairs.append((small, total - small) if auto == "SAME_UPPER" else (total - small, small))
     return pairs
-
-
-def builtin_max(a: int, b: int) -> int:
-    """Return the larger of two ints."""
-    return a if a > b else b
 
 
 def _layout(op: Operator, x: Node) -> str:
@@ -119,10 +113,10 @@ def _conv_transpose(op: Operator) -> Node:
             small = total // 2
             pairs.append((small, total - small) if auto == "SAME_UPPER" else (total - small, small))
     if any(min(pair) < 0 for pair in pairs):
-        extra = [e - builtin_min(sum_of(p), 0) for e, p in zip(extra, pairs, strict=True)]
-        pairs = [(builtin_max(a, 0), builtin_max(b, 0)) for a, b in pairs]
+        extra = [e - min(sum(p), 0) for e, p in zip(extra, pairs, strict=True)]
+        pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
     # More behind than a stride, and padding beyond the result, are added and taken away.
-    beyond = [e if e >= builtin_max(s, d) else 0
+    beyond = [e if e >= max(s, d) else 0
               for e, s, d in zip(extra, strides, dilations, strict=True)]
     extra = [e - b for e, b in zip(extra, beyond, strict=True)]
     result = conv_transpose(
@@ -133,16 +127,6 @@ def _conv_transpose(op: Operator) -> Node:
     if bias is None:
         return result
     return result + reshape(bias, (-1, *[1] * count))
-
-
-def sum_of(pair: tuple[int, int]) -> int:
-    """Return the sum of a pair."""
-    return pair[0] + pair[1]
-
-
-def builtin_min(a: int, b: int) -> int:
-    """Return the smaller of two ints."""
-    return a if a < b else b
 
 
 def _sliding(op: Operator, x: Node) -> tuple[dict[str, Any], Pairs]:
@@ -248,7 +232,7 @@ def _global(reduce: Any) -> Rule:
 def _global_lp(op: Operator) -> Node:
     x = op.node()
     p = float(op.get("p", 2))
-    total = sum(power(absolute(x), p), axis=tuple(range(2, x.ndim)), keepdims=True)
+    total = primitives.sum(power(absolute(x), p), axis=tuple(range(2, x.ndim)), keepdims=True)
     return power(total, 1.0 / p)
 
 
@@ -320,9 +304,8 @@ WINDOWS: dict[str, Rule] = {
     "ConvTranspose": _conv_transpose,
     "GlobalAveragePool": _global(mean),
     "GlobalLpPool": _global_lp,
-    "GlobalMaxPool": _global(max),
+    "GlobalMaxPool": _global(primitives.max),
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
     "MaxUnpool": _max_unpool,
 }
-_ = (fold, multiply)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_complex, is_integer
+from ...dtypes import is_bool, is_complex, is_integer
 from ...ir.graph import Node
 from ...ops.convert import cast
 from ...ops.elementwise import math as functions

@@ -321,14 +321,17 @@ class _Importer:
         if declared.name in self.values:
             return self._given(declared, self.values[declared.name])
         if kind != "tensor_type":
-            raise OnnxError(
+            what = {"sequence_type": "a sequence", "optional_type": "an optional value"}
+            error = OnnxError(
                 message(
-                    f"the input {declared.name!r} of {self.label} is a "
-                    f"{(kind or 'value of unknown type').removesuffix('_type')}",
+                    f"the input {declared.name!r} of {self.label} is "
+                    f"{what.get(kind, 'of no type that is known here')}",
                     need="a tensor: a call could bring any number of them",
                     hint=f"mg.from_onnx(..., values={{{declared.name!r}: [array, array]}})",
                 )
             )
+            error.inputs = (declared.name,) if kind in what else ()
+            raise error
         tensor = declared.type.tensor_type
         shape = self._shape(declared.name, tensor)
         dtype = dtype_of(tensor.elem_type)

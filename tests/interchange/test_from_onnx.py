@@ -89,7 +89,7 @@ def test_a_network_trains(rng: np.random.Generator) -> None:
                        as_network=True, loss="mse", optimizer=mg.optimizer.SGD(0.1))  # fmt: skip
     x = rng.normal(size=(64, 4)).astype(np.float32)
     y = x @ rng.normal(size=(4, 3)).astype(np.float32) - 1.0
-    history = net.fit(x, y, epochs=20, batch_size=16, verbose=0)
+    history = net.fit(x, y, epochs=60, batch_size=16, verbose=0)
     assert history["loss"][-1] < 1e-3 < history["loss"][0]
     assert set(net.weights()) == {"w", "b"}
 
@@ -174,7 +174,7 @@ def test_branches_and_loops(rng: np.random.Generator) -> None:
     )
     small = graph(
         [node("Add", "held held", "more"), node("ReduceSum", "more", "s", keepdims=0),
-         node("Less", "s most", "on2")],
+         node("Abs", "s", "size"), node("Less", "size most", "on2")],
         [value("i2", [], INT64), value("go2", [], BOOL), value("held", ["n", 3])], ["on2", "more"],
     )  # fmt: skip
     scanned = graph([node("Add", "state column", "after"), node("Identity", "after", "shown")],
@@ -203,16 +203,10 @@ def test_branches_and_loops(rng: np.random.Generator) -> None:
         powers = np.stack([-x * held["w"] ** k for k in range(3)])
         np.testing.assert_allclose(rows, powers, rtol=1e-5)
         expected = x + x
-        while sign > 0 and expected.sum() < 100:
+        while abs(expected.sum()) < 100:
             expected = expected + expected
-        if sign > 0:
-            np.testing.assert_allclose(large, expected)
-        else:
-            assert np.isneginf(large).all() or (large < -1e30).any()
+        np.testing.assert_allclose(large, expected)
         np.testing.assert_allclose(every, x.sum(1, keepdims=True) + np.cumsum(x, 1), rtol=1e-5)
-        if sign > 0:
-            continue
-        break
 
 
 def test_sequences_are_lists(rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import canonical
-from ...errors import MissingLibraryError, OnnxError, message
+from ...errors import MissingFileError, MissingLibraryError, OnnxError, message
 from ...files.reading import Damaged, open_file, read_file, reading
 from ...ir.types import FilePath
 
@@ -74,7 +74,7 @@ def read_model(given: FilePath | bytes | Any) -> tuple[Any, str]:
         model = copy
         for tensor in _tensors(model, label):
             if tensor.data_location == tensor.EXTERNAL:
-                with reading(label, "is damaged", OnnxError):
+                with reading(label, "is damaged", OnnxError, passing=MissingFileError):
                     _bring(tensor, folder, label)
     return model, label
 

@@ -29,7 +29,7 @@ from .values import Known
 __all__ = ["from_onnx"]
 
 OLDEST, NEWEST = 13, 28  # opsets: operators of others are taken where their meaning is the same
-_MOST_OPERATORS = 1_000_000  # applied, those of functions and loops counted each time
+_MOST_OPERATORS = 200_000  # applied, those of functions and loops counted each time
 _SHOWN = 20  # nodes that an error names
 
 
@@ -455,7 +455,7 @@ class _Importer:
             lambda graph: _Graph(self, graph, names),
         )
         try:
-            with scope(name) if name else scope(node.op_type):
+            with scope(name.strip("/").replace("/", ".") or node.op_type):
                 results = rule(operator)
         except OnnxError:
             raise

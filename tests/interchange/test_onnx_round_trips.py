@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interpreted import assert_close, values
 from onnx_cases import interpreted
 from random_graphs import random_program
 from table import FIRST_OR_ALL, PUBLIC, leaves, results, rounded, sample_of, some_samples, together
 
 import magmagraph as mg
-from interpreted import assert_close, values
 from magmagraph.errors import GraphError, MagmagraphError
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install magmagraph[onnx])")

@@ -185,6 +185,7 @@ _LATER_NAMES = {
     "function.loading": "load",
     "inspect.networkx": "to_networkx",
     "interchange.onnx.importer": "from_onnx",
+    "interchange.torch.importer": "from_torch",
     "inspect.onnx_export": "to_onnx",
     "inspect.show": "show",
     "model": "Model NeuralNetwork",

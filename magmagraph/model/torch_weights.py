@@ -415,11 +415,9 @@ def _sharded(path: Path, label: str) -> dict[str, np.ndarray]:
     content = read_file(path, limit=_LARGEST_INDEX)
     with reading(label, "is damaged"):
         index = parse_json(content, "the index")
-        weight_map = index.get("weight_map") if isinstance(index, dict) else None
-        texts = isinstance(weight_map, dict) and all(
-            isinstance(name, str) for name in weight_map.values()
-        )
-        if not texts:
+        weight_map: Any = index.get("weight_map") if isinstance(index, dict) else None
+        table = isinstance(weight_map, dict)
+        if not table or not all(isinstance(name, str) for name in weight_map.values()):
             raise Damaged("it has no table 'weight_map' of names of files")
         folder = path.resolve().parent
         found: dict[str, np.ndarray] = {}

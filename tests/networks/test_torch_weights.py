@@ -24,7 +24,8 @@ def network() -> mg.NeuralNetwork:
 def state(rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Return a state dict as torch has it for the network above."""
     shapes = {"fc1.weight": (5, 6), "fc1.bias": (5,), "norm.weight": (5,), "norm.bias": (5,),
-              "fc2.weight": (5, 5), "fc2.bias": (5,), "head.weight": (3, 5), "head.bias": (3,)}  # fmt: skip
+              "fc2.weight": (5, 5), "fc2.bias": (5,), "head.weight": (3, 5),
+              "head.bias": (3,)}  # fmt: skip
     return {name: rng.normal(size=s).astype(np.float32) for name, s in shapes.items()}
 
 
@@ -86,7 +87,7 @@ def test_files_of_others(tmp_path: Path, rng: np.random.Generator) -> None:
         net = network()
         net.load_torch(given)
         assert_loaded(net, tensors, rng)
-    for name, text in (("../x.safetensors", "not in its folder"), ("none.safetensors", "cannot be")):
+    for name, text in (("../x.safetensors", "not in its folder"), ("none.bin", "cannot be")):
         index.write_text(json.dumps({"weight_map": {**weight_map, "head.bias": name}}))
         with pytest.raises(mg.DataError, match=text):
             network().load_torch(index)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,12 +102,13 @@ def from_torch(
         trained = module.training
         module.eval()
         try:
-            program = torch.export.export(module, examples, dynamic_shapes=dynamic_shapes)
+            with _quiet():
+                program = torch.export.export(module, examples, dynamic_shapes=dynamic_shapes)
         finally:
             module.train(trained)
-    with torch.no_grad():
+    with torch.no_grad(), _quiet():
         program = program.run_decompositions()
-    made = _Importer(torch, program, as_network)
+    made = _Importer(torch, program, as_network, dynamic_shapes)
     inputs, outputs = made.build()
     if not as_network:
         return Function(inputs, outputs, **options)
@@ -113,6 +116,16 @@ def from_torch(
     if not isinstance(flat, list) or not all(isinstance(output, Node) for output in flat):
         raise GraphError(message("the module gives a nested structure", need="tensors"))
     return Model(inputs, flat[0] if len(flat) == 1 else flat, **options)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what torch says to its own developers while it exports."""
+    with warnings.catch_warnings():
+        for kind in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", kind)
+        warnings.filterwarnings("ignore", "The tensor attributes? ", UserWarning)
+        yield
 
 
 def _library() -> Any:
@@ -128,12 +141,15 @@ def _library() -> Any:
 class _Importer:
     """Nodes for one exported program."""
 
-    def __init__(self, torch: Any, program: Any, as_network: bool) -> None:
+    def __init__(
+        self, torch: Any, program: Any, as_network: bool, dynamic_shapes: Any = None
+    ) -> None:
         self.torch = torch
         self.program = program
         self.as_network = as_network
         self.values: dict[Any, Any] = {}
-        self.dims: dict[str, Dim] = {}
+        self.dynamic_shapes = dynamic_shapes
+        self.names: dict[str, str] = {}  # of torch's symbols, those that the caller gave
 
     def build(self) -> tuple[list[Node], Any]:
         """Return the inputs, and the outputs in the module's structure."""
@@ -162,6 +178,7 @@ class _Importer:
         held = {**dict(self.program.named_parameters()), **dict(self.program.named_buffers())}
         held.update(self.program.constants)
         inputs = []
+        self._name_dims(graph)
         for node in graph.nodes:
             if node.op != "placeholder":
                 continue
@@ -185,11 +202,25 @@ class _Importer:
             inputs.append(self.values[node])
         return inputs
 
+    def _name_dims(self, graph: Any) -> None:
+        """Learn how the caller calls the extents that torch has symbols for."""
+        given = self.dynamic_shapes
+        if isinstance(given, Mapping):
+            given = list(given.values())
+        users = set(self.program.graph_signature.user_inputs)
+        values = [n.meta.get("val") for n in graph.nodes if n.op == "placeholder" and n.name in users]
+        for value, spec in zip(values, given or (), strict=False):
+            axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
+            for axis, dim in axes:
+                name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+                if isinstance(name, str) and name.isidentifier():
+                    self.names[str(value.shape[axis])] = name
+
     def _extent(self, extent: Any) -> Any:
         """Return an extent: a number, or the named dimension of a symbol."""
         if isinstance(extent, int):
             return extent
-        name = str(extent)
+        name = self.names.get(str(extent), str(extent))
         return Dim(name) if name.isidentifier() else None
 
     def _dtype(self, dtype: Any) -> np.dtype:

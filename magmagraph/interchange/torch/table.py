@@ -344,8 +344,14 @@ def _average_pool(
 
 
 def _upsampled(method: str) -> Row:
-    def row(x: Node, size: Any, *rest: Any) -> Node:
+    def row(x: Node, size: Any, *rest: Any, scale_factors: Any = None, **_: Any) -> Node:
         align = bool(rest[0]) if method != "nearest" and rest else False
+        if size is None:  # the overload with factors
+            factors = scale_factors if scale_factors is not None else rest[-1]
+            size = [
+                math.floor(e * f) if isinstance(e, int) else e * int(f)
+                for e, f in zip(x.shape[2:], factors, strict=True)
+            ]
         return resize(x, tuple(size), method=method, align_corners=align)
 
     return row

@@ -43,8 +43,8 @@ _NAMES = {
         "CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
         "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
-        "NonFiniteError OnnxError PassError PlanError RanksWarning ReentrantError ShapeError ShardingError "
-        "StorageError UpdateError",
+        "NonFiniteError OnnxError PassError PlanError RanksWarning ReentrantError ShapeError "
+        "ShardingError StorageError UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
     "function.tracing": "grad jit value_and_grad",

@@ -1,7 +1,8 @@
-"""Models from strangers: damaged bytes, wrong sizes, files outside of the folder, endless nesting."""
+"""Models from strangers: damaged bytes, wrong sizes, files elsewhere, endless nesting."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -52,10 +53,8 @@ def test_damaged_bytes(rng: np.random.Generator) -> None:
         if number % 3 == 0:
             damaged = damaged[: rng.integers(len(damaged))]
         began = time.monotonic()
-        try:
+        with contextlib.suppress(mg.OnnxError):
             mg.from_onnx(bytes(damaged))
-        except mg.MagmagraphError as error:
-            assert isinstance(error, mg.OnnxError), repr(error)
         assert time.monotonic() - began < 30
 
 
@@ -79,7 +78,8 @@ def test_external_data_is_in_the_folder(tmp_path: Path) -> None:
     path.write_bytes(small(external("w.bin", offset=8, length=48)).SerializeToString())
     f = mg.from_onnx(path)
     np.testing.assert_array_equal(f.variables["w"].value, values.reshape(4, 3))
-    for location in ("../outside.bin", str(tmp_path / "outside.bin"), "link.bin", "..\\outside.bin"):
+    absolute = str(tmp_path / "outside.bin")
+    for location in ("../outside.bin", absolute, "link.bin", "..\\outside.bin"):
         path.write_bytes(small(external(location)).SerializeToString())
         with pytest.raises(mg.OnnxError, match="expected: a file in the model's folder"):
             mg.from_onnx(path)

@@ -212,7 +212,6 @@ class Diffusion(nn.Module):
         told = self.time(torch.cat([torch.sin(angles), torch.cos(angles)], -1))
         first = self.first(x)
         h = functional.silu(self.norm1(self.down(first))) + told[:, :, None, None]
-        b, c, height, wide = h.shape
         h = h + self.attention(h.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(h.shape)
         h = functional.silu(self.norm2(self.middle(h)))
         h = functional.interpolate(h, scale_factor=2.0, mode="nearest")

@@ -177,8 +177,10 @@ def test_branches_and_loops(rng: np.random.Generator) -> None:
          node("Abs", "s", "size"), node("Less", "size most", "on2")],
         [value("i2", [], INT64), value("go2", [], BOOL), value("held", ["n", 3])], ["on2", "more"],
     )  # fmt: skip
-    scanned = graph([node("Add", "state column", "after"), node("Identity", "after", "shown")],
-                    [value("state", ["n"]), value("column", ["n"])], ["after", "shown"])  # fmt: skip
+    scanned = graph(
+        [node("Add", "state column", "after"), node("Identity", "after", "shown")],
+        [value("state", ["n"]), value("column", ["n"])], ["after", "shown"],
+    )  # fmt: skip
     nodes = [
         node("ReduceSum", "x", "total", keepdims=0),
         node("Greater", "total none", "positive"),

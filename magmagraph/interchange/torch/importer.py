@@ -208,7 +208,8 @@ class _Importer:
         if isinstance(given, Mapping):
             given = list(given.values())
         users = set(self.program.graph_signature.user_inputs)
-        values = [n.meta.get("val") for n in graph.nodes if n.op == "placeholder" and n.name in users]
+        fed = [n for n in graph.nodes if n.op == "placeholder" and n.name in users]
+        values = [node.meta.get("val") for node in fed]
         for value, spec in zip(values, given or (), strict=False):
             axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
             for axis, dim in axes:

@@ -26,7 +26,7 @@ from ...ops.elementwise.numbers import fmod
 from ...ops.indexing.gathering import take, take_along_axis
 from ...ops.indexing.iota import INT64, IOTA, arange
 from ...ops.indexing.sorting import argsort, top_k
-from ...ops.indexing.updates import index_update, put_along_axis
+from ...ops.indexing.updates import index_update
 from ...ops.leaf import constant
 from ...ops.networks.activation import log_sigmoid, relu, sigmoid, softplus
 from ...ops.networks.attention import scaled_dot_product_attention

@@ -107,7 +107,10 @@ def from_torch(
         finally:
             module.train(trained)
     with torch.no_grad(), _quiet():
-        program = program.run_decompositions()
+        table = torch.export.default_decompositions()
+        # Whole attention has a row; torch's own form for the CPU has strides that views refuse.
+        table.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
+        program = program.run_decompositions(table)
     made = _Importer(torch, program, as_network, dynamic_shapes)
     inputs, outputs = made.build()
     if not as_network:

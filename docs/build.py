@@ -27,6 +27,7 @@ import library_coverage
 import magmagraph
 from magmagraph import passes
 from magmagraph.inspect.onnx_export import reason_of
+from magmagraph.interchange.onnx.table import FAMILIES
 from magmagraph.ir.op import Composite, Kind, Op
 from magmagraph.ops import TABLE
 from magmagraph.ops.rules.onnx_pairs import Pairs
@@ -110,6 +111,8 @@ def onnx_forms() -> str:
     parts = [
         "# ONNX",
         NOTE,
+        *_onnx_import(),
+        "## Export",
         f"`mg.to_onnx` writes {len(with_form)} of {len(records)} operations, and functions made of "
         "these. An operator's name is that of the same meaning; *rule* marks operations "
         "that are written as several operators, or as one with attributes; *complex* those that "
@@ -118,15 +121,51 @@ def onnx_forms() -> str:
         "A test exports each operation in each dtype, checks the model, and compares what "
         "onnxruntime computes. Where the standard has a dtype and onnxruntime has no kernel, "
         "mostly for float64 and uint64, the model is valid and onnxruntime refuses it.",
-        "## Operations with a form",
+        "### Operations with a form",
         _table(["", "", "ONNX"], [[_call(r), _cell(r.doc), _form(r)] for r in with_form]),
-        "## Operations without a form",
+        "### Operations without a form",
         "A program that holds one is refused; the error names them.",
         _table(
             ["", "", "reason"], [[_call(r), _cell(r.doc), _cell(reason_of(r))] for r in without]
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _onnx_import() -> list[str]:
+    """Return the parts of the page on what `mg.from_onnx` reads."""
+    sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
+    import onnx_left_out as left
+
+    rows = [
+        [family, ", ".join(f"`{name}`" for name in sorted(rules))]
+        for family, rules in FAMILIES.items()
+    ]
+    count = sum(map(len, FAMILIES.values()))
+    return [
+        "## Import",
+        "`mg.from_onnx(path)` gives a compiled function, and with `as_network=True` a network that "
+        f"trains. The table has {count} operators. Operators that ONNX defines by others "
+        "(`Attention`, `RotaryEmbedding`, `SoftmaxCrossEntropyLoss`, ...) and functions in the "
+        "model are replaced by their definitions. Opsets 13 to 28; symbolic sizes are named "
+        "dimensions. Element types below 8 bits are carried in int8 and uint8, floats below 16 "
+        "bits in float32.",
+        "```py\n"
+        "f = mg.from_onnx(\"model.onnx\")                # f(array), f(name=array): a list\n"
+        "f.variables[\"fc.weight\"].value              # the initializers\n"
+        "net = mg.from_onnx(\"model.onnx\", as_network=True, loss=\"cross_entropy\")\n"
+        "net.fit(x, y)\n"
+        "```",
+        "An input whose value decides a shape is given when the model is read: "
+        "`mg.from_onnx(path, values={\"shape\": [2, 3]})`; the error names such inputs.",
+        _table(["", "operators"], rows),
+        "### ONNX's own tests",
+        f"Of the {left.TESTS} node tests of onnx {left.VERSION}, {left.PASSED} pass "
+        f"({100 * left.PASSED / left.TESTS:.1f} %), {left.WITH_VALUES} of them with inputs that "
+        "decide shapes given as `values=`. 16-bit results are compared to two units of the last "
+        "place, all others to ONNX's tolerance. The rest:",
+        _table(["tests", "reason"], [[f"`{_cell(p)}`", r] for p, r in left.LEFT_OUT]),
+    ]
 
 
 def _form(record: Op) -> str:

@@ -43,8 +43,8 @@ _NAMES = {
         "CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
         "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
-        "NonFiniteError PassError PlanError RanksWarning ReentrantError ShapeError ShardingError "
-        "StorageError UpdateError",
+        "NonFiniteError OnnxError PassError PlanError RanksWarning ReentrantError ShapeError "
+        "ShardingError StorageError UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
     "function.tracing": "grad jit value_and_grad",
@@ -185,6 +185,8 @@ _LATER_NAMES = {
     "data": "batches",
     "function.loading": "load",
     "inspect.networkx": "to_networkx",
+    "interchange.onnx.importer": "from_onnx",
+    "interchange.torch.importer": "from_torch",
     "inspect.onnx_export": "to_onnx",
     "inspect.show": "show",
     "model": "Model NeuralNetwork",

@@ -42,6 +42,7 @@ __all__ = [
     "MissingFileError",
     "MissingLibraryError",
     "NonFiniteError",
+    "OnnxError",
     "PassError",
     "PathError",
     "PlanError",
@@ -158,6 +159,21 @@ class LinAlgError(MagmagraphError, np.linalg.LinAlgError):
 
 class DataError(MagmagraphError, ValueError):
     """A data file is missing, truncated, or not of the expected form."""
+
+
+class OnnxError(DataError):
+    """An ONNX model is damaged, or holds what has no form here.
+
+    Attributes
+    ----------
+    operators : tuple of str
+        The operators that are not supported.
+    inputs : tuple of str
+        The inputs whose values would have to be known when the model is read.
+    """
+
+    operators: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
 
 class MissingFileError(DataError, FileNotFoundError):

@@ -33,7 +33,7 @@ from ..errors import (
 from ..ir import dims
 from ..ir.collection import collection_paused
 from ..ir.communicator import Communicator
-from ..ir.graph import Graph, Node, Trace, freeze
+from ..ir.graph import Graph, Node, Trace, freeze, topological
 from ..ir.interpret import BodyCompiler, body_function, compiling_bodies
 from ..ir.locking import shared_lock
 from ..ir.plan import Role
@@ -874,6 +874,33 @@ class Function:
     def inputs(self) -> tuple[Node, ...]:
         """The inputs, in the order of positional feeds."""
         return self._inputs
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        """The variables that it reads or updates, by name; of equal names all but one get a number.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x, w = mg.input("x", (2,)), mg.var("w", init=[1.0, 2.0])
+        >>> mg.function([x], mg.sum(x * w)).variables
+        {'w': <variable 'w' float32[2]>}
+        """
+        found: dict[str, Variable] = {}
+        nodes = [*self._user_outputs, *(node for pair in self._user_updates for node in pair)]
+        for node in topological(nodes):
+            if isinstance(node, Variable) and node is not self._random:
+                name, number = node.name or "variable", 1
+                while name in found:
+                    number += 1
+                    name = f"{node.name}_{number}"
+                found[name] = node
+        return found
+
+    @property
+    def outputs(self) -> Any:
+        """The nodes of its outputs, in the structure in which they were given."""
+        return self._structure.build(self._user_outputs)
 
     @property
     def graph(self) -> Graph:

@@ -67,8 +67,7 @@ _SWITCHED = "nothing: fit applies layers as in training, predict and evaluate do
     "net(x, training=True)"
 
 OF_MODEL = {
-    "state_dict": "net.tensors(), arrays by name; net.save(path) writes them",
-    "load_state_dict": "net.set_tensors(arrays), or net.load_weights(path)",
+    "load_state_dict": "net.load_torch(state), or net.load_weights(path)",
     "get_weights": "net.tensors(), arrays by name",
     "set_weights": "net.set_tensors(arrays), by name",
     "named_parameters": "net.weights(), by name",

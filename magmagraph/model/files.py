@@ -22,7 +22,7 @@ from ..files.writing import write_file
 from ..ir.types import FilePath
 from . import schema
 
-__all__ = ["content_of", "read", "read_weights", "write"]
+__all__ = ["content_of", "packed", "read", "read_weights", "unpacked", "write"]
 
 _KEY = "magmagraph"
 _SEAL = "said"
@@ -115,6 +115,24 @@ def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         array = np.frombuffer(part["data"], dtype).reshape(part["shape"])
         tensors[name] = array.astype(dtype.newbyteorder("="), copy=False)
     return tensors, header.get("__metadata__", {})
+
+
+def unpacked(content: bytes) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file that anybody wrote.
+
+    Raises
+    ------
+    Damaged, SafetensorError
+        If the bytes are no file of this format, or not whole.
+    """
+    return _unpacked(content)[0]
+
+
+def packed(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """Return tensors as the bytes of a safetensors file, in the form that torch's loaders read."""
+    from safetensors.numpy import save  # not with `import magmagraph`
+
+    return save(dict(tensors), {"format": "pt"})
 
 
 def content_of(path: FilePath) -> bytes | None:

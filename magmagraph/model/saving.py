@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,16 @@ from . import files
 from .architecture import describe_optimizer
 from .metrics import Metric, metric
 from .skeleton import describe_graph
+from .torch_weights import (
+    LoadReport,
+    Place,
+    loaded,
+    places,
+    read_state,
+    renamed,
+    torch_state,
+    write_state,
+)
 
 __all__ = ["Saving", "loading", "same_json"]
 
@@ -58,6 +68,7 @@ class Saving:
     outputs: tuple[Node, ...]
     calls: list[tuple[Call, Node]]
     layers: list[Layer]
+    _labels: dict[int, str]
     loss: Any
     optimizer: Optimizer
     metrics: list[Metric]
@@ -148,6 +159,110 @@ class Saving:
         """
         tensors, _ = files.read_weights(path)
         self.set_tensors(tensors, f"{str(path)!r}")
+
+    def _places(self) -> list[Place]:
+        """Return the weights by attribute path."""
+        labelled = [(self._labels[id(layer)], layer) for layer in self.layers]
+        inside = {v for layer in self.layers for v in layer.variables}
+        loose = {k: w for k, w in self.weights().items() if w.variable not in inside}
+        return places(labelled, loose)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return the values of all weights by attribute path: ``encoder.0.attention.query.kernel``.
+
+        The first part is the name of a layer of the model, unless it has a single one.
+
+        See Also
+        --------
+        load_torch, save_torch
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> net = mg.NeuralNetwork(
+        ...     [mg.nn.Input((4,)), mg.nn.Dense(8, "relu"), mg.nn.Dense(3)], loss="mse")
+        >>> {path: array.shape for path, array in net.state_dict().items()}
+        {'dense.kernel': (4, 8), 'dense.bias': (8,), 'dense_1.kernel': (8, 3), 'dense_1.bias': (3,)}
+        """
+        return {place.path: np.array(place.weight.variable.value) for place in self._places()}
+
+    def load_torch(
+        self,
+        source: FilePath | Mapping[str, Any] | Any,
+        rename: Mapping[str, str | None] | Callable[[str], str | None] | None = None,
+        strict: bool = True,
+    ) -> LoadReport:
+        r"""Set the weights from PyTorch's or Hugging Face's, by attribute path.
+
+        Parameters
+        ----------
+        source : path, mapping or torch.nn.Module
+            A safetensors file of any writer, its index where it is in several files, a folder with
+            one of these, a file of ``torch.save`` (read by torch, which makes tensors alone), a
+            state dict, or a module.
+        rename : mapping or callable, optional
+            From names there to names here: regular expressions and what takes their place, in
+            order (None leaves the tensor out); or a function of a name.
+        strict : bool, optional
+            Whether every weight must have a tensor, and every tensor a weight; else what fits is
+            loaded.
+
+        Returns
+        -------
+        LoadReport
+            What was loaded, transposed, missing and not expected.
+
+        Raises
+        ------
+        DataError
+            If it is damaged or does not fit: the network keeps all its weights then.
+        MissingLibraryError
+            If it is a file of ``torch.save`` and torch is not installed.
+
+        Notes
+        -----
+        ``weight`` there is ``kernel``, ``table`` or ``scale`` here, ``bias`` also ``offset``,
+        ``running_mean`` and ``running_var`` are ``mean`` and ``variance``. `RNN`, `LSTM` and `GRU`
+        take torch's ``weight_ih_l0`` and so on, `MultiHeadAttention` its ``in_proj_weight``. Which
+        matrices and filters are transposed follows from the shapes; square ones follow the
+        others, or torch's ``Linear``.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, numpy as np
+        >>> net = mg.NeuralNetwork([mg.nn.Input((2,)), mg.nn.Dense(3)], loss="mse")
+        >>> state = {"fc.weight": np.ones((3, 2), "f4"), "fc.bias": np.zeros(3, "f4")}
+        >>> print(net.load_torch(state, rename={r"^fc\.": ""}))
+        2 weights loaded, 1 of them transposed
+        transposed: kernel
+        >>> net.predict([[1.0, 2.0]])
+        array([[3., 3., 3.]], dtype=float32)
+        """
+        tensors, label = read_state(source)
+        own = self._places()
+        values, report = loaded(own, renamed(tensors, rename, label), strict, label)
+        for place in own:
+            if place.path in values:
+                place.weight.variable.assign(values[place.path])
+        return report
+
+    def save_torch(self, path: FilePath) -> None:
+        """Write the weights under torch's names, matrices and filters in torch's order of axes.
+
+        Parameters
+        ----------
+        path
+            Of a safetensors file; one that ends in ``.pt``, ``.pth`` or ``.bin`` is written by
+            ``torch.save``.
+
+        Raises
+        ------
+        MissingLibraryError
+            If torch is to write it and is not installed.
+        PathError, StorageError
+            If it cannot be written.
+        """
+        write_state(path, torch_state(self._places()))
 
     def set_tensors(
         self, tensors: Mapping[str, np.ndarray], source: str = "what is given"

@@ -29,7 +29,7 @@ ORDER = (
     "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
     "executors", "workflow", "tune", "callbacks", "loggers", "metrics", "estimators", "random",
     "linalg",
-    "special", "fft", "cli", "__main__",
+    "special", "fft", "interchange", "cli", "__main__",
 )  # fmt: skip
 # Imports that go up all the same: a room, and what of it imports what.
 UPWARD = {
@@ -53,7 +53,8 @@ ONLY_IN = {
     "nvmath": {"magmagraph/runtime/cuda/products"},
     "h5py": {"magmagraph/data/hdf5.py"},
     "PIL": {"magmagraph/data/images.py"},
-    "onnx": {"magmagraph/inspect/onnx_export.py"},
+    "onnx": {"magmagraph/inspect/onnx_export.py", "magmagraph/interchange/onnx/files.py"},
+    "torch": {"magmagraph/interchange/torch", "magmagraph/model/torch_weights.py"},
     "matplotlib": {"magmagraph/tune/page.py"},
     "mpi4py": {"magmagraph/runtime/comm/mpi.py"},
     "networkx": {"magmagraph/inspect"},

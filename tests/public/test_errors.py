@@ -29,6 +29,7 @@ BUILTIN = {
     "DataError": ValueError,
     "MissingFileError": FileNotFoundError,
     "MissingLibraryError": ImportError,
+    "OnnxError": ValueError,
     "StorageError": OSError,
     "PathError": FileNotFoundError,
     "ArgumentError": TypeError,

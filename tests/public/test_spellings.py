@@ -45,7 +45,7 @@ NET = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
         (lambda: mg.nn.ModuleList([]), "a list of layers"),
         (lambda: mg.nn.Dense(3).parameters(), "layer.trainable_variables"),
         (lambda: mg.nn.Dense(3).forward(X), "layer(x)"),
-        (lambda: NET.state_dict(), "net.tensors()"),
+        (lambda: NET.load_state_dict({}), "net.load_torch(state)"),
         (lambda: NET.train(), "net(x, training=True)"),
         (lambda: NET.eval(), "predict and evaluate do not"),
         (lambda: NET.to("cuda"), "mg.NeuralNetwork(..., device=)"),

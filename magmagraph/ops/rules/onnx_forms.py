@@ -428,14 +428,17 @@ def updated(to: Target, node: Node, x: str, positions: str, values: str) -> str:
 
 
 def found(to: Target, node: Node, mask: str) -> str:
-    """Find the first positions of true elements; behind them the number of all elements."""
-    flat = to.constant(np.array([-1], np.int64))
-    places = to.add("Reshape", to.add("NonZero", mask), flat)
+    """Find the first positions of true elements; behind them the number of all elements.
+
+    The least of positions and that number are taken: no extent depends on the data, as it would
+    with NonZero.
+    """
+    count = to.extent(node.inputs[0].shape[0])
     size = to.extents((node.attrs["size"],))
-    behind = to.add("Expand", to.extent(node.inputs[0].shape[0]), size)
-    both = to.add("Concat", places, behind, axis=0)
-    zero = to.constant(np.array([0], np.int64))
-    return to.add("Slice", both, zero, size, zero)
+    zero, one = to.constant(np.int64(0)), to.constant(np.int64(1))
+    places = to.add("Where", mask, to.add("Range", zero, count, one), count)
+    both = to.add("Concat", places, to.add("Expand", count, size), axis=0)
+    return to.several("TopK", 2, both, size, axis=0, largest=0, sorted=1)[0]
 
 
 def counted_below(to: Target, node: Node, line: str, values: str) -> str:

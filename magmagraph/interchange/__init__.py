@@ -1,0 +1,1 @@
+"""Models of other libraries: ONNX files, and modules of PyTorch."""

@@ -1,0 +1,1 @@
+"""ONNX models as functions and networks: `from_onnx`."""

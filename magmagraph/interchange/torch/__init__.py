@@ -1,0 +1,1 @@
+"""Modules of PyTorch as functions and networks: `from_torch`."""

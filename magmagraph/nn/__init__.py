@@ -16,7 +16,7 @@
 `Dropout`                      values set to zero at random; `SpatialDropout` whole channels
 `BatchNorm`, `LayerNorm`       mean 0 and variance 1, over the batch or each example
 `GroupNorm`, `InstanceNorm`    likewise, over channels of each example; `RMSNorm` mean square 1
-`WeightNorm`, `SpectralNorm`   a layer whose kernel has norms of its own, or largest singular value 1
+`WeightNorm`, `SpectralNorm`   a kernel with norms of its own, or with largest singular value 1
 `LoRA`                         a dense layer that is trained by a product of two thin matrices
 `Embedding`                    rows of a table; `PositionEmbedding` adds one for each position
 `RNN`, `LSTM`, `GRU`           a state that is handed from position to position of a sequence

@@ -63,7 +63,9 @@ class Decoding:
         number = self._calls[id(layer)] = self._calls.get(id(layer), -1) + 1
         place = (id(layer), number)
         if place not in self.caches:
-            self.caches[place] = (self._cache("keys", layer, key), self._cache("values", layer, value))
+            self.caches[place] = (
+                self._cache("keys", layer, key), self._cache("values", layer, value)
+            )
         held = []
         for cache, new in zip(self.caches[place], (key, value), strict=True):
             if self.positions is None:

@@ -60,8 +60,8 @@ class MixtureOfExperts(Layer):
         Whether the shares of the active experts add up to 1; True unless ``active=1``, whose share
         is the router's probability.
     return_balance : bool
-        Give ``(y, balance)``, where `balance` is a scalar to add to the loss, times some 0.01: it is
-        least, 1, where all experts have as many positions (Switch transformers, equation 4).
+        Give ``(y, balance)``, where `balance` is a scalar to add to the loss, times some 0.01: 1
+        where all experts have as many positions, and more else (Switch transformers, equation 4).
     kernel_init
         Of each matrix of an expert, and of the router; see `Layer.weight`.
     **options
@@ -131,8 +131,8 @@ class MixtureOfExperts(Layer):
 
     def _matrices(self, name: str, rows: Any, columns: Any) -> Any:
         init = self.kernel_init
-        named = isinstance(init, str) or (isinstance(init, (list, tuple)) and isinstance(init[0], str))
-        if named or callable(init):  # each by itself: fans are those of one expert
+        named = init[0] if isinstance(init, (list, tuple)) else init
+        if isinstance(named, str) or callable(init):  # each by itself: fans are those of one expert
             parts = [initializer(init) for _ in range(self.experts)]
 
             def made(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -84,7 +84,7 @@ class WeightNorm(_OfKernel):
     >>> import magmagraph as mg
     >>> layer = mg.nn.WeightNorm(mg.nn.Dense(4))
     >>> layer(mg.var("x", shape=("batch", 3))).shape, list(layer.weights())
-    ((batch, 4), ['scale', 'dense/kernel', 'dense/bias'])
+    ((batch, 4), ['scale', 'layer/kernel', 'layer/bias'])
     """
 
     def build(self, *inputs: Node) -> None:
@@ -194,8 +194,8 @@ class LoRA(_OfKernel):
     """Train a dense layer by a product of two thin matrices that is added to its kernel.
 
     ``x @ kernel + (alpha / rank) * (x @ down) @ up + bias``; E. Hu et al., "LoRA: low-rank
-    adaptation of large language models", ICLR 2022. Kernel and bias are not trained. `up` is zero at
-    first: the layer then gives what it gave before.
+    adaptation of large language models", ICLR 2022. Kernel and bias are not trained. `up` is
+    zero at first: the layer then gives what it gave before.
 
     Parameters
     ----------

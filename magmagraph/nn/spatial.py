@@ -1,4 +1,4 @@
-"""What layers over axes of space share: their layouts, extents of windows, and the check of inputs."""
+"""Layouts, extents of windows and checks of inputs, for layers over axes of space."""
 
 from __future__ import annotations
 

@@ -160,8 +160,8 @@ class TransformerDecoder(_Block):
     Notes
     -----
     It is called as ``layer(x)`` or ``layer(x, context)``, shapes ``(batch, length, width)`` and
-    ``(batch, other, any)``, with ``mask=`` for x and ``context_mask=`` for the context. Whether there
-    is a context is decided by the first call.
+    ``(batch, other, any)``, with ``mask=`` for x and ``context_mask=`` for the context. The first
+    call decides whether there is a context.
 
     Examples
     --------

@@ -26,6 +26,7 @@
 `GLU`, `SwiGLU`                dense units times gates; `FeedForward` dense layers of each position
 `MixtureOfExperts`             feed-forward layers of which each position uses a few
 `TransformerEncoder`           a block of attention and dense layers; `TransformerDecoder`
+`LanguageModel`                embeddings, blocks, and the logits of the next token
 `Residual`, `Sequential`       layers made of layers; `Add` and `Concatenate` take several values
 `Layer`                        the base: subclass it with ``build`` and ``call``
 `prebuilt`                     networks that are known by their names
@@ -67,6 +68,7 @@ from .convolutional import (
 )
 from .experts import MixtureOfExperts
 from .gated import GLU, FeedForward, SwiGLU
+from .language import LanguageModel
 from .layer import Layer
 from .normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from .pooling import (
@@ -122,6 +124,7 @@ __all__ = [
     "Input",
     "InstanceNorm",
     "LSTM",
+    "LanguageModel",
     "Layer",
     "LayerNorm",
     "LoRA",

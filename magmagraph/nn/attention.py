@@ -136,22 +136,22 @@ class MultiHeadAttention(Layer):
             if state is not None and state.positions is not None:
                 places = reshape(state.positions, (state.rows, 1, 1))
             query, key = (apply_rotary(node, places, base=self._base) for node in (query, key))
-        causal = self.causal
+        found: Node | None = None
         if state is not None:
-            if not causal:
+            if not self.causal:
                 raise decoding.not_causal(self, "looks at later positions")
             if mask is not None:
                 raise decoding.not_causal(self, "is called with a mask")
-            key, value, mask = state.attend(self, key, value)
-            causal = state.positions is None
-        found = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            mask,
-            causal=causal,
-            dropout=self.dropout if training else 0.0,
-        )
+            found = state.attend(self, query, key, value)
+        if found is None:
+            found = scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                mask,
+                causal=self.causal,
+                dropout=self.dropout if training else 0.0,
+            )
         joined = swapaxes(found, 1, 2)
         result: Node = self.output(reshape(joined, (*joined.shape[:2], self.output.units)))
         return result

@@ -7,6 +7,7 @@ that is so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,11 +15,18 @@ from typing import TYPE_CHECKING
 
 from ..errors import GraphError, message
 from ..ir.graph import Node
-from ..ops.elementwise.comparison import less_equal
+from ..ops.convert import as_node
+from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
+from ..ops.elementwise.comparison import less, maximum, where
+from ..ops.elementwise.math import exp
+from ..ops.indexing.gathering import SCATTER_ADD, take
 from ..ops.indexing.iota import arange
 from ..ops.indexing.updates import index_update
 from ..ops.leaf import Variable, variable
-from ..ops.shape.arrange import reshape
+from ..ops.products.contraction import matmul
+from ..ops.reduction.primitives import max, sum
+from ..ops.shape.arrange import reshape, swapaxes
+from ..ops.shape.creation import zeros
 
 if TYPE_CHECKING:
     from .layer import Layer
@@ -29,15 +37,23 @@ __all__ = ["Decoding", "current", "decoding", "not_causal"]
 class Decoding:
     """Caches of keys and values, and at which positions a graph writes them.
 
+    A cache has a row for each position of each head of each sequence, and is zero where nothing was
+    written. So a step adds its rows to it, which is done in place; what it looks at are the rows
+    from before, and its own apart.
+
     Parameters
     ----------
     rows, capacity
         Sequences, and the most positions of one.
     caches
         By layer and number of its call: two variables each, filled by the prompt's graph.
+    lengths
+        In the graph of the prompt: how many positions each sequence has, int ``(rows,)``.
     positions
-        Of the tokens of a step, int ``(rows, 1)``; None in the graph of the prompt, whose
-        positions are 0, 1, 2, ...
+        In the graph of a step: those of its tokens, int ``(rows, 1)``.
+    parents
+        The sequences whose caches those of a step go on with, int ``(rows,)``; their own unless
+        said.
     """
 
     def __init__(
@@ -45,54 +61,81 @@ class Decoding:
         rows: int,
         capacity: int,
         caches: dict[tuple[int, int], tuple[Variable, Variable]],
+        *,
+        lengths: Node | None = None,
         positions: Node | None = None,
+        parents: Node | None = None,
     ) -> None:
-        self.rows, self.capacity = rows, capacity
-        self.caches, self.positions = caches, positions
+        self.rows, self.capacity, self.caches = rows, capacity, caches
+        self.lengths, self.positions, self.parents = lengths, positions, parents
         self.updates: dict[Variable, Node] = {}
         self._calls: dict[int, int] = {}
 
-    def attend(self, layer: Layer, key: Node, value: Node) -> tuple[Node, Node, Node | None]:
-        """Write keys and values, ``(rows, heads, length, dim)``; return what queries look at.
+    def attend(self, layer: Layer, query: Node, key: Node, value: Node) -> Node | None:
+        """Write keys and values, and return what queries find; None of a prompt, which has all.
 
-        Returns
-        -------
-        keys, values, mask
-            In a step those of all positions up to its own, and which they are.
+        All have the shape ``(rows, heads, length, dim)``; a head of keys and values serves a group
+        of neighbouring heads of queries.
         """
         number = self._calls[id(layer)] = self._calls.get(id(layer), -1) + 1
         place = (id(layer), number)
-        if place not in self.caches:
-            self.caches[place] = (
-                self._cache("keys", layer, key), self._cache("values", layer, value)
-            )
-        held = []
-        for cache, new in zip(self.caches[place], (key, value), strict=True):
-            if self.positions is None:
-                where = (slice(None), slice(None), slice(0, new.shape[2]))
-                self.updates[cache] = index_update(cache, where, new)
-            else:
-                heads = cache.shape[1]
-                at = (
-                    reshape(arange(self.rows), (self.rows, 1)),
-                    reshape(arange(heads), (1, heads)),
-                    self.positions,
-                )
-                self.updates[cache] = index_update(
-                    cache, at, reshape(new, (self.rows, heads, new.shape[3]))
-                )
-            held.append(self.updates[cache])
         if self.positions is None:
-            return key, value, None
-        seen = less_equal(
+            made = [self._filled(name, layer, new) for name, new in _named(key, value)]
+            self.caches[place] = (made[0], made[1])
+            return None
+        keys, values = (
+            self._renewed(cache, new)
+            for cache, new in zip(self.caches[place], (key, value), strict=True)
+        )
+        heads = key.shape[1]
+        groups = query.shape[1] // heads
+        share = 1.0 / math.sqrt(query.shape[-1])
+        q = multiply(reshape(query, (self.rows, heads, groups, query.shape[-1])), share)
+        seen = less(
             reshape(arange(self.capacity), (1, 1, 1, self.capacity)),
             reshape(self.positions, (self.rows, 1, 1, 1)),
         )
-        return held[0], held[1], seen
+        scores = where(seen, matmul(q, swapaxes(keys, 2, 3)), as_node(-math.inf, q.dtype))
+        own = sum(multiply(q, key), -1, keepdims=True)
+        most = maximum(max(scores, -1, keepdims=True), own)
+        weights, own_weight = exp(subtract(scores, most)), exp(subtract(own, most))
+        total = add(sum(weights, -1, keepdims=True), own_weight)
+        found = add(matmul(weights, values), multiply(own_weight, value))
+        return reshape(divide(found, total), (self.rows, heads * groups, 1, value.shape[-1]))
 
-    def _cache(self, what: str, layer: Layer, like: Node) -> Variable:
-        shape = (self.rows, like.shape[1], self.capacity, like.shape[3])
-        return variable(f"{layer.name}/{what}", shape, dtype=like.dtype)
+    def _filled(self, name: str, layer: Layer, new: Node) -> Variable:
+        """Return a new cache, which the graph of the prompt fills."""
+        assert self.lengths is not None
+        _, heads, length, width = new.shape
+        size = (self.rows * heads * self.capacity, width)
+        cache = variable(f"{layer.name}/{name}", size, 0, new.dtype)
+        there = less(
+            reshape(arange(length), (1, 1, length, 1)), reshape(self.lengths, (self.rows, 1, 1, 1))
+        )
+        begin = zeros((self.rows, heads, self.capacity, width), new.dtype)
+        where_ = (slice(None), slice(None), slice(0, length))
+        written = where(there, new, as_node(0.0, new.dtype))
+        self.updates[cache] = reshape(index_update(begin, where_, written), size)
+        return cache
+
+    def _renewed(self, cache: Variable, new: Node) -> Node:
+        """Return a cache from before a step, and have the step write its rows."""
+        heads, width = new.shape[1], new.shape[3]
+        before: Node = cache
+        shape = (self.rows, heads, self.capacity, width)
+        if self.parents is not None:
+            before = reshape(take(reshape(cache, shape), self.parents, axis=0), cache.shape)
+        first = multiply(reshape(arange(self.rows * heads), (self.rows, heads)), self.capacity)
+        at = reshape(add(first, self.positions), (self.rows * heads,))
+        rows = reshape(new, (self.rows * heads, width))
+        self.updates[cache] = add(
+            before, SCATTER_ADD(rows, at, axis=0, extent=cache.shape[0], mode="clip")
+        )
+        return reshape(before, shape)
+
+
+def _named(key: Node, value: Node) -> tuple[tuple[str, Node], ...]:
+    return (("keys", key), ("values", value))
 
 
 _current: ContextVar[Decoding | None] = ContextVar("decoding", default=None)

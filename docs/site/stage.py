@@ -41,7 +41,7 @@ NAVIGATION = {
         "tutorials/many-processes", "tutorials/write-a-pass", "tutorials/write-a-kernel-family",
     ],
     "Reference": [
-        "reference/index", "ops", "passes", "errors", "environment", "onnx", "coverage",
+        "reference/index", "ops", "networks", "passes", "errors", "environment", "onnx", "coverage",
         "viewer-schema", "glossary",
     ],
     "Large runs": [

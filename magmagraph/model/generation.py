@@ -455,7 +455,7 @@ class _Writer:
         scores = divide(scores, self.temperature)
         never = as_node(-np.inf, scores.dtype)
         if self.plan.top_k is not None:
-            count = builtins.min(self.plan.top_k, int(scores.shape[-1]))  # type: ignore[arg-type]
+            count = builtins.min(self.plan.top_k, int(scores.shape[-1]))
             least = index(largest(scores, count).values, (slice(None), slice(-1, None)))
             scores = where(greater_equal(scores, least), scores, never)
         if self.plan.top_p:
@@ -470,7 +470,7 @@ class _Writer:
         self, scores: Node, updates: dict[Variable, Node]
     ) -> tuple[dict[Variable, Node], list[Node]]:
         """Return the best continuations of all beams of a sequence together."""
-        plan, words = self.plan, int(scores.shape[-1])  # type: ignore[arg-type]
+        plan, words = self.plan, int(scores.shape[-1])
         each = log_softmax(scores)
         if plan.end is not None:
             ends = equal(arange(words), plan.end)

@@ -177,10 +177,11 @@ class Stream:
                 input(name, ("rows", *array.shape[1:]), array.dtype)
                 for name, array in zip(names, given, strict=False)
             ]
+            y, true, *counts = nodes
             node = (
-                self.metric.batch(*nodes, self.probabilities)
-                if weights is None
-                else self.metric._weighted(*nodes, self.probabilities)
+                self.metric._weighted(y, true, counts[0], self.probabilities)
+                if counts
+                else self.metric.batch(y, true, self.probabilities)
             )
             self._functions[key] = function(nodes, node, name=f"metric {self.metric.name}")
         self._total = self._total + np.asarray(on_host(self._functions[key](*given)))
@@ -420,7 +421,7 @@ class _OfRanks(Metric):
         flat = reshape(add(first, place), (-1,))
         each = ones((rows, 1), FLOAT64) if weights is None else reshape(weights, (-1, 1))
         counts = reshape(multiply(cast(each, FLOAT64), ones((1, classes), FLOAT64)), (-1,))
-        size = (int(classes), 2, self.bins)  # type: ignore[arg-type]
+        size = (int(classes), 2, self.bins)
         return reshape(
             index_update(zeros((size[0] * 2 * self.bins,), FLOAT64), flat, counts, "add"), size
         )

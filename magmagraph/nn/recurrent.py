@@ -386,7 +386,7 @@ class Bidirectional(Layer):
         The one that runs forward, without `return_state`.
     backward : RNN, LSTM or GRU, optional
         The other one, with ``reverse=True``; like `layer`, with weights of its own, unless said.
-    merge : {"concatenate", "add", "multiply", "mean"}
+    merge : {"concat", "sum", "mul", "ave"}
         What becomes of both outputs: joined along the last axis, or put together element by
         element.
     **options
@@ -400,13 +400,13 @@ class Bidirectional(Layer):
 
     See Also
     --------
-    RNN, LSTM, GRU : ``bidirectional=True`` is ``merge="concatenate"``, and returns states.
+    RNN, LSTM, GRU : ``bidirectional=True`` is ``merge="concat"``, and returns states.
 
     Examples
     --------
     >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", "time", 3))
-    >>> mg.nn.Bidirectional(mg.nn.GRU(5, return_sequences=True), merge="add")(x).shape
+    >>> mg.nn.Bidirectional(mg.nn.GRU(5, return_sequences=True), merge="sum")(x).shape
     (batch, time, 5)
     """
 
@@ -415,7 +415,7 @@ class Bidirectional(Layer):
         layer: Layer,
         backward: Layer | None = None,
         *,
-        merge: str = "concatenate",
+        merge: str = "concat",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -452,8 +452,8 @@ def _check_way(layer: Any, reverse: bool) -> None:
 
 
 _MERGES: dict[str, Callable[[list[Node]], Node]] = {
-    "concatenate": _joined,
-    "add": lambda parts: add(*parts),
-    "multiply": lambda parts: multiply(*parts),
-    "mean": lambda parts: multiply(add(*parts), 0.5),
+    "concat": _joined,
+    "sum": lambda parts: add(*parts),
+    "mul": lambda parts: multiply(*parts),
+    "ave": lambda parts: multiply(add(*parts), 0.5),
 }

@@ -1,4 +1,4 @@
-"""Generation: against whole forward passes, NumPy, and PyTorch's GPT-2; drawing, beams, mistakes."""
+"""Generation against whole forward passes, NumPy and PyTorch; drawing, beams, mistakes."""
 
 from __future__ import annotations
 

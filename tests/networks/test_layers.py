@@ -280,7 +280,7 @@ FORMS = {
         ),
     ),
     "Bidirectional, multiplied": (
-        lambda: nn.Bidirectional(nn.RNN(3), merge="multiply"), TOKENS,
+        lambda: nn.Bidirectional(nn.RNN(3), merge="mul"), TOKENS,
         lambda x, w: recurrent(x, below(w, "forward")) * recurrent(x, below(w, "backward"), True),
     ),
 }  # fmt: skip
@@ -498,7 +498,7 @@ MISTAKES = [
     (lambda: nn.MixtureOfExperts(2, 8, active=3), "active=3 of experts=2", "at most as many"),
     (lambda: nn.MixtureOfExperts(2, 8, capacity=0), "capacity=0", "a positive number"),
     (lambda: nn.Bidirectional(nn.Dense(3)), "Bidirectional is given Dense", "RNN, LSTM or GRU"),
-    (lambda: nn.Bidirectional(nn.RNN(3), merge="sum"), "merge='sum'", "'concatenate', 'add'"),
+    (lambda: nn.Bidirectional(nn.RNN(3), merge="add"), "merge='add'", "'concat', 'sum'"),
     (lambda: nn.Bidirectional(nn.RNN(3, return_state=True)), "return_state=True", "reverse=False"),
     (lambda: nn.Bidirectional(nn.RNN(3), nn.RNN(3)), "RNN(units=3", "expected: reverse=True"),
 ]

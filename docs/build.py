@@ -42,6 +42,7 @@ def pages() -> dict[Path, str]:
         HERE / "ops.md": operations,
         HERE / "passes.md": pipeline,
         HERE / "onnx.md": onnx_forms,
+        HERE / "networks.md": networks,
         HERE / "coverage.md": library_coverage.page,
         Path(magmagraph.__file__).with_suffix(".pyi"): public_types,
     }
@@ -97,6 +98,75 @@ def operations() -> str:
         if records:
             rows = [[_call(r), _cell(r.doc), _gradient(r), _generated(r)] for r in records]
             parts += [f"## {kind.value.capitalize()}", _table(["", "", "gradient", "C"], rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+# Names of the same thing elsewhere: PyTorch's, then Keras'; "-" where there is none.
+ELSEWHERE = {
+    "Activation": "ReLU, GELU, ...; Activation", "AdaptiveAvgPool": "AdaptiveAvgPool2d; -",
+    "AdaptiveMaxPool": "AdaptiveMaxPool2d; -", "Add": "-; Add", "AvgPool1D": "AvgPool1d; "
+    "AveragePooling1D", "AvgPool2D": "AvgPool2d; AveragePooling2D", "AvgPool3D": "AvgPool3d; "
+    "AveragePooling3D", "BatchNorm": "BatchNorm2d; BatchNormalization", "Bidirectional": "-; "
+    "Bidirectional", "Concatenate": "-; Concatenate", "Conv1D": "Conv1d; Conv1D",
+    "Conv1DTranspose": "ConvTranspose1d; Conv1DTranspose", "Conv2D": "Conv2d; Conv2D",
+    "Conv2DTranspose": "ConvTranspose2d; Conv2DTranspose", "Conv3D": "Conv3d; Conv3D",
+    "Conv3DTranspose": "ConvTranspose3d; Conv3DTranspose", "Dense": "Linear; Dense",
+    "DepthwiseConv1D": "Conv1d(groups=); DepthwiseConv1D", "DepthwiseConv2D": "Conv2d(groups=); "
+    "DepthwiseConv2D", "Dropout": "Dropout; Dropout", "Embedding": "Embedding; Embedding",
+    "Flatten": "Flatten; Flatten", "GLU": "GLU; -", "GRU": "GRU; GRU", "GlobalAvgPool2D":
+    "AdaptiveAvgPool2d(1); GlobalAveragePooling2D", "GlobalMaxPool2D": "AdaptiveMaxPool2d(1); "
+    "GlobalMaxPooling2D", "GroupNorm": "GroupNorm; GroupNormalization", "Input": "-; Input",
+    "InstanceNorm": "InstanceNorm2d; -", "LSTM": "LSTM; LSTM", "Layer": "Module; Layer",
+    "LayerNorm": "LayerNorm; LayerNormalization", "MaxPool1D": "MaxPool1d; MaxPooling1D",
+    "MaxPool2D": "MaxPool2d; MaxPooling2D", "MaxPool3D": "MaxPool3d; MaxPooling3D",
+    "MultiHeadAttention": "MultiheadAttention; MultiHeadAttention", "PixelShuffle":
+    "PixelShuffle; -", "RMSNorm": "RMSNorm; RMSNormalization", "RNN": "RNN; SimpleRNN",
+    "Reshape": "Unflatten; Reshape", "SeparableConv1D": "-; SeparableConv1D", "SeparableConv2D":
+    "-; SeparableConv2D", "Sequential": "Sequential; Sequential", "SpatialDropout":
+    "Dropout2d; SpatialDropout2D", "SpectralNorm": "spectral_norm; SpectralNormalization",
+    "TransformerDecoder": "TransformerDecoderLayer; -", "TransformerEncoder":
+    "TransformerEncoderLayer; -", "Upsample": "Upsample; UpSampling2D", "WeightNorm":
+    "weight_norm; -", "AdaGrad": "Adagrad; Adagrad", "Adafactor": "Adafactor; Adafactor",
+    "Adam": "Adam; Adam", "AdamW": "AdamW; AdamW", "EMA": "AveragedModel; use_ema=True",
+    "GradientDescent": "SGD; SGD", "LAMB": "-; Lamb", "LBFGS": "LBFGS; -", "Lion": "-; Lion",
+    "Muon": "Muon; Muon", "NAdam": "NAdam; Nadam", "RAdam": "RAdam; -", "RMSProp": "RMSprop; "
+    "RMSprop", "SWA": "AveragedModel; -", "cosine": "CosineAnnealingLR; CosineDecay",
+    "cosine_restarts": "CosineAnnealingWarmRestarts; CosineDecayRestarts", "exponential":
+    "ExponentialLR; ExponentialDecay", "one_cycle": "OneCycleLR; -", "plateau":
+    "ReduceLROnPlateau; ReduceLROnPlateau", "polynomial": "PolynomialLR; PolynomialDecay",
+    "step": "StepLR; -", "AUC": "-; AUC", "Accuracy": "-; SparseCategoricalAccuracy",
+    "F1": "-; F1Score", "MAE": "-; MeanAbsoluteError", "MSE": "-; MeanSquaredError",
+    "Precision": "-; Precision", "R2": "-; R2Score", "Recall": "-; Recall", "TopK": "-; "
+    "TopKCategoricalAccuracy",
+}  # fmt: skip
+
+
+def networks() -> str:
+    """Return the page of layers, optimizers, schedules and metrics."""
+    parts = [
+        "# Layers, optimizers, metrics",
+        NOTE,
+        "Each name has its shapes, formula and source in its docstring. The last columns are the "
+        "names of PyTorch and Keras for the same thing, whose arguments may have other names.",
+    ]
+    for title, module in (
+        ("Layers", magmagraph.nn),
+        ("Networks known by name", magmagraph.nn.prebuilt),
+        ("Optimizers", magmagraph.optimizer),
+        ("Schedules", magmagraph.schedule),
+        ("Metrics", magmagraph.metrics),
+    ):
+        place = module.__name__.removeprefix("magmagraph.")
+        rows = []
+        for name in sorted(module.__all__, key=str.lower):
+            thing = getattr(module, name)
+            if inspect.ismodule(thing):
+                continue
+            summary = (inspect.getdoc(thing) or "").partition("\n\n")[0].replace("\n", " ")
+            others = [part.strip() for part in ELSEWHERE.get(name, "-; -").split(";")]
+            cells = ["" if part == "-" else f"`{part}`" for part in others]
+            rows.append([f"`mg.{place}.{name}`", _cell(summary), *cells])
+        parts += [f"## {title}", _table(["", "", "PyTorch", "Keras"], rows)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -190,6 +190,7 @@ _LATER_NAMES = {
     "inspect.onnx_export": "to_onnx",
     "inspect.show": "show",
     "model": "Model NeuralNetwork",
+    "model.generation": "generate",
     "function.tensor": "Tensor",
 }  # fmt: skip
 

@@ -135,6 +135,9 @@ from .losses import (
 from .model import (
     Model as Model, NeuralNetwork as NeuralNetwork,
 )
+from .model.generation import (
+    generate as generate,
+)
 from .ops.control.differentiation import (
     checkpoint as checkpoint, checkpoint_name as checkpoint_name,
     custom_gradient as custom_gradient,
@@ -450,8 +453,8 @@ __all__ = [
     "fill_diagonal", "finfo", "fixed_point", "flatnonzero", "flip", "fliplr", "flipud", "float16",
     "float32", "float64", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
     "focal_loss", "fold", "frexp", "from_dlpack", "full", "full_like", "function", "gaussian_nll",
-    "gcd", "gelu", "geomspace", "global_avg_pool", "global_max_pool", "glu", "grad", "gradient",
-    "greater", "greater_equal", "group_norm", "gumbel_softmax", "hamming", "hanning",
+    "gcd", "gelu", "generate", "geomspace", "global_avg_pool", "global_max_pool", "glu", "grad",
+    "gradient", "greater", "greater_equal", "group_norm", "gumbel_softmax", "hamming", "hanning",
     "hard_sigmoid", "hard_silu", "hard_swish", "hardshrink", "hardtanh", "heaviside", "hessian",
     "hinge", "histogram", "histogram2d", "histogram_bin_edges", "hsplit", "hstack", "huber", "hvp",
     "hypot", "identity", "iinfo", "imag", "index", "index_update", "indices", "inf", "info_nce",

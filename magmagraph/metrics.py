@@ -5,33 +5,41 @@ Each is an object that is given to a model, or called on arrays: ``Accuracy()(ou
 
 from .help.argument_errors import tell, tell_classes
 from .model.metrics import (
+    AUC,
     F1,
     MAE,
     MSE,
     R2,
     Accuracy,
+    AveragePrecision,
     Confusion,
     Matthews,
     MeanOf,
     Metric,
+    Perplexity,
     Precision,
     Recall,
+    Stream,
     TopK,
     metric,
 )
 
 __all__ = [
+    "AUC",
     "F1",
     "MAE",
     "MSE",
     "R2",
     "Accuracy",
+    "AveragePrecision",
     "Confusion",
     "Matthews",
     "MeanOf",
     "Metric",
+    "Perplexity",
     "Precision",
     "Recall",
+    "Stream",
     "TopK",
     "metric",
 ]

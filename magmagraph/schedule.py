@@ -20,8 +20,9 @@ from .ir.interpret import evaluate
 from .ir.records import record
 from .ops.convert import as_node, cast
 from .ops.elementwise.arithmetic import add, divide, floor_divide, multiply, subtract
-from .ops.elementwise.comparison import less, maximum, minimum, where
-from .ops.elementwise.math import cos, power
+from .ops.elementwise.comparison import less, less_equal, maximum, minimum, where
+from .ops.elementwise.math import cos, log, power, sqrt
+from .ops.elementwise.rounding import floor, rint
 from .ops.leaf import Variable, variable
 from .ops.leaf import constant as _constant
 
@@ -31,8 +32,12 @@ __all__ = [
     "at",
     "constant",
     "cosine",
+    "cosine_restarts",
     "exponential",
+    "inverse_sqrt",
+    "one_cycle",
     "plateau",
+    "polynomial",
     "step",
     "warmup",
 ]
@@ -189,6 +194,88 @@ class Cosine(_Numbers):
 
 
 @record(frozen=True)
+class CosineRestarts(_Numbers):
+    """See `cosine_restarts`."""
+
+    rate: float
+    period: int
+    growth: int
+    shrink: float
+    final: float
+
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
+        if self.growth == 1:
+            number = floor_divide(step, self.period)
+            cycle = _real(number)
+            part = divide(_real(subtract(step, multiply(number, self.period))), float(self.period))
+        else:
+            # Cycle n begins at period * (growth**n - 1) / (growth - 1). The logarithm of that step
+            # is rounded: a small number more keeps it from being that of the cycle before.
+            ratio = add(multiply(divide(_real(step), self.period), self.growth - 1.0), 1.0)
+            cycle = floor(add(divide(log(ratio), math.log(self.growth)), 1e-9))
+            length = rint(power(float(self.growth), cycle))
+            begin = multiply(divide(subtract(length, 1.0), self.growth - 1.0), self.period)
+            part = divide(subtract(_real(step), begin), multiply(length, self.period))
+        half = multiply(add(cos(multiply(part, math.pi)), 1.0), 0.5)
+        peak = multiply(power(self.shrink, cycle), self.rate)
+        return add(multiply(subtract(peak, self.final), half), self.final)
+
+
+@record(frozen=True)
+class OneCycle(_Numbers):
+    """See `one_cycle`."""
+
+    rate: float
+    steps: int
+    rise: float
+    start: float
+    final: float
+
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
+        peak = self.rise * self.steps - 1.0
+        now = _real(minimum(step, self.steps - 1))
+        up = divide(now, peak) if peak > 0 else multiply(now, 0.0) + 1.0
+        rest = max(self.steps - 1.0 - peak, 1e-300)
+        down = divide(subtract(now, peak), rest)
+        low, high, end = self.rate * self.start, self.rate, self.rate * self.start * self.final
+
+        def between(first: float, last: float, part: Node) -> Node:
+            half = multiply(add(cos(multiply(part, math.pi)), 1.0), 0.5)
+            return add(multiply(half, first - last), last)
+
+        return where(less_equal(now, peak), between(low, high, up), between(high, end, down))
+
+
+@record(frozen=True)
+class InverseSqrt(_Numbers):
+    """See `inverse_sqrt`."""
+
+    rate: float
+    hold: int
+
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
+        return multiply(sqrt(divide(float(self.hold), _real(maximum(step, self.hold)))), self.rate)
+
+
+@record(frozen=True)
+class Polynomial(_Numbers):
+    """See `polynomial`."""
+
+    rate: float
+    steps: int
+    exponent: float
+    final: float
+
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
+        rest = subtract(1.0, multiply(_real(minimum(step, self.steps)), 1.0 / self.steps))
+        return add(multiply(power(rest, self.exponent), self.rate - self.final), self.final)
+
+
+@record(frozen=True)
 class Warmup(_Numbers):
     """See `warmup`."""
 
@@ -305,6 +392,142 @@ def cosine(rate: float, steps: int, final: float = 0.0) -> Schedule:
     _positive("cosine", steps=steps)
 
     return Cosine(float(rate), int(steps), float(final))
+
+
+def cosine_restarts(
+    rate: float, period: int, growth: int = 1, shrink: float = 1.0, final: float = 0.0
+) -> Schedule:
+    """Follow half a cosine down to a final rate, again and again.
+
+    In cycle n, of ``period * growth**n`` steps, the rate falls as that of `cosine` does, from
+    ``rate * shrink**n`` (Loshchilov and Hutter 2017, "SGDR", equation 5).
+
+    Parameters
+    ----------
+    rate : float
+        At step 0.
+    period : int
+        Steps of the first cycle.
+    growth : int, optional
+        How much longer each cycle is than the one before.
+    shrink : float, optional
+        The factor from one cycle's first rate to that of the next.
+    final : float, optional
+        What the rate falls to.
+
+    Raises
+    ------
+    ConfigError
+        Where `period`, `growth` or `shrink` is not positive, or `growth` is no int.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> rate = mg.schedule.cosine_restarts(1.0, 10, growth=2, shrink=0.5)
+    >>> [round(rate.at(t), 4) for t in (0, 5, 10, 20, 30)]
+    [1.0, 0.5, 0.5, 0.25, 0.25]
+    """
+    _positive("cosine_restarts", period=period, growth=growth, shrink=shrink)
+    if growth != int(growth):
+        raise ConfigError(message(f"cosine_restarts: growth={growth!r}", need="an int"))
+    return CosineRestarts(float(rate), int(period), int(growth), float(shrink), float(final))
+
+
+def one_cycle(
+    rate: float, steps: int, rise: float = 0.3, start: float = 0.04, final: float = 1e-4
+) -> Schedule:
+    """Rise to a rate along half a cosine, then fall far below the first one (Smith and Topin 2018).
+
+    From ``rate * start`` at step 0 to `rate` at step ``rise * steps - 1``, and to ``rate * start *
+    final`` at the last step, ``steps - 1``.
+
+    Parameters
+    ----------
+    rate : float
+        The highest.
+    steps : int
+        In all.
+    rise : float, optional
+        Part of the steps in which the rate rises, between 0 and 1.
+    start, final : float, optional
+        Factors, see above.
+
+    Raises
+    ------
+    ConfigError
+        Where `steps` is not positive, or `rise` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> rate = mg.schedule.one_cycle(1.0, 100, start=0.1, final=0.01)
+    >>> [round(rate.at(t), 4) for t in (0, 29, 99, 200)]
+    [0.1, 1.0, 0.001, 0.001]
+    """
+    _positive("one_cycle", steps=steps)
+    if not 0 < rise < 1:
+        raise ConfigError(message(f"one_cycle: rise={rise}", need="0 < rise < 1"))
+    return OneCycle(float(rate), int(steps), float(rise), float(start), float(final))
+
+
+def inverse_sqrt(rate: float, hold: int) -> Schedule:
+    """Keep a rate, then let it fall with the step: ``rate * sqrt(hold / max(t, hold))``.
+
+    With a warm-up before it is that of A. Vaswani et al., "Attention is all you need", 2017,
+    section 5.3: ``warmup(4000, inverse_sqrt(rate, 4000))``.
+
+    Parameters
+    ----------
+    rate : float
+        At step 0.
+    hold : int
+        How long it stays.
+
+    Raises
+    ------
+    ConfigError
+        Where `hold` is not positive.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> rate = mg.schedule.inverse_sqrt(1.0, hold=100)
+    >>> rate.at(0), rate.at(100), rate.at(400)
+    (1.0, 1.0, 0.5)
+    """
+    _positive("inverse_sqrt", hold=hold)
+    return InverseSqrt(float(rate), int(hold))
+
+
+def polynomial(
+    rate: float, steps: int, exponent: float = 1.0, final: float = 0.0
+) -> Schedule:
+    """Fall to a final rate along a power of the rest: ``final + (rate - final) (1 - t/steps)**p``.
+
+    Parameters
+    ----------
+    rate : float
+        At step 0.
+    steps : int
+        The step from which on the rate is `final`.
+    exponent : float, optional
+        ``p`` above: 1 falls along a line.
+    final : float, optional
+
+    Raises
+    ------
+    ConfigError
+        Where `steps` or `exponent` is not positive.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> rate = mg.schedule.polynomial(1.0, 100, exponent=2.0)
+    >>> rate.at(0), rate.at(50), rate.at(1000)
+    (1.0, 0.25, 0.0)
+    """
+    _positive("polynomial", steps=steps, exponent=exponent)
+    return Polynomial(float(rate), int(steps), float(exponent), float(final))
 
 
 def warmup(steps: int, then: Rate | float, start: float = 0.0) -> Schedule:

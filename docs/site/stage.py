@@ -42,6 +42,7 @@ NAVIGATION = {
     ],
     "Reference": [
         "reference/index", "ops", "passes", "errors", "environment", "models", "onnx", "coverage",
+        "reference/index", "ops", "networks", "passes", "errors", "environment", "onnx", "coverage",
         "viewer-schema", "glossary",
     ],
     "Large runs": [

@@ -15,7 +15,7 @@ from .. import nn, optimizer, schedule
 from ..errors import ConfigError, DataError, message
 from ..nn.activations import activation_name
 from ..nn.layer import Layer
-from ..optimizer import Optimizer
+from ..optimizer import EMA, LBFGS, SAM, SWA, Optimizer
 from ..regularize import Penalty
 from ..schedule import Schedule
 
@@ -123,6 +123,11 @@ def describe_optimizer(given: Optimizer) -> dict[str, Any] | None:
         "clip_norm": given.clip_norm,
         "accumulate": given.accumulate,
     }
+    if isinstance(given, (EMA, SAM, SWA)):  # its own settings and the other optimizer's, apart
+        settings = {name: given.settings[name] for name in given.own}
+        rate = describe_optimizer(given.inner)
+    elif isinstance(given, LBFGS):
+        settings = given.settings
     plain = all(v is None or isinstance(v, (bool, int, float)) for v in settings.values())
     if not plain or rate is None or not _named(given, optimizer):
         return None
@@ -150,9 +155,10 @@ def build_optimizer(described: Mapping[str, Any]) -> Optimizer:
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise DataError(message(f"the file names an optimizer {described['optimizer']!r}"))
     rate = described["learning_rate"]
-    built: Optimizer = kind(
-        _built_schedule(rate) if isinstance(rate, Mapping) else rate, **described["settings"]
-    )
+    first: Any = rate
+    if isinstance(rate, Mapping):  # a schedule; or the optimizer that this one is around
+        first = build_optimizer(rate) if "optimizer" in rate else _built_schedule(rate)
+    built: Optimizer = kind(first, **described["settings"])
     return built
 
 

@@ -6,39 +6,53 @@ of squares), computed in the same graph as the loss, and a number made of the to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from ..autodiff.transforms.vmap import vmap
 from ..errors import ConfigError, DataError, message
+from ..function import Function, function
+from ..functional.probabilities import softmax
 from ..ir.graph import Node
+from ..losses.classification import cross_entropy
 from ..losses.common import check_last_axis
 from ..ops.convert import as_node, cast
-from ..ops.elementwise.arithmetic import multiply, subtract
-from ..ops.elementwise.comparison import equal, greater
+from ..ops.elementwise.arithmetic import add, multiply, subtract
+from ..ops.elementwise.comparison import clip, equal, greater, not_equal
+from ..ops.elementwise.rounding import floor
 from ..ops.elementwise.signs import absolute
-from ..ops.indexing.iota import one_hot
-from ..ops.leaf import extent
-from ..ops.products.contraction import matmul
+from ..ops.indexing.iota import arange, one_hot
+from ..ops.indexing.updates import index_update
+from ..ops.leaf import extent, input
+from ..ops.networks.activation import sigmoid
+from ..ops.products.contraction import matmul, tensordot
 from ..ops.reduction.primitives import argmax, sum
 from ..ops.reduction.statistics import mean
-from ..ops.shape.arrange import reshape, swapaxes
+from ..ops.shape.arrange import expand_dims, reshape, swapaxes
+from ..ops.shape.creation import ones, ones_like, zeros
 from ..ops.shape.joining import stack
 from .data import as_array, on_host
+from .row_weights import checked_weights
 
 __all__ = [
+    "AUC",
     "MAE",
     "MSE",
     "R2",
     "Accuracy",
+    "AveragePrecision",
     "Confusion",
     "F1",
     "Matthews",
     "MeanOf",
     "Metric",
+    "Perplexity",
     "Precision",
     "Recall",
+    "Stream",
     "TopK",
     "metric",
 ]
@@ -82,14 +96,105 @@ class Metric:
         """Return the metric of a total over `rows` examples."""
         return float(total) / rows
 
-    def __call__(self, outputs: Any, labels: Any, probabilities: bool = True) -> Any:
-        """Return the metric of arrays: outputs, and the labels that would be right."""
+    def __call__(
+        self, outputs: Any, labels: Any, probabilities: bool = True, weights: Any = None
+    ) -> Any:
+        """Return the metric of arrays.
+
+        Parameters
+        ----------
+        outputs, labels
+            What a network gives, ``(rows, ...)``, and the labels that would be right.
+        probabilities
+            Whether the outputs are probabilities, and not logits.
+        weights
+            How much each row counts, ``(rows,)``; all the same unless said.
+        """
         held, wanted = as_array(outputs), as_array(labels)
-        node = self.batch(as_node(held), as_node(wanted), probabilities)
-        return self.result(np.asarray(on_host(node.eval())), len(held))
+        if weights is None:
+            node = self.batch(as_node(held), as_node(wanted), probabilities)
+            return self.result(np.asarray(on_host(node.eval())), len(held))
+        counts = checked_weights(weights, len(held)).astype(float)
+        node = self._weighted(as_node(held), as_node(wanted), as_node(counts), probabilities)
+        return self.result(np.asarray(on_host(node.eval())), counts.sum())
+
+    def _weighted(self, outputs: Node, labels: Node, weights: Node, probabilities: bool) -> Node:
+        """Return a batch's statistic: that of each row by itself, as often as its weight."""
+
+        def row(output: Node, label: Node) -> Node:
+            return self.batch(expand_dims(output, 0), expand_dims(label, 0), probabilities)
+
+        return tensordot(weights, cast(vmap(row)(outputs, labels), FLOAT64), 1)
+
+    def stream(self, probabilities: bool = True) -> Stream:
+        """Return what adds up batches that come one by one.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> stream = mg.metrics.Accuracy().stream()
+        >>> stream.add([[0.1, 0.9], [0.8, 0.2]], [1, 1])
+        >>> stream.add([[0.3, 0.7]], [1])
+        >>> round(stream.result(), 4)
+        0.6667
+        """
+        return Stream(self, probabilities)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+class Stream:
+    """A metric over batches that come one by one; made by `Metric.stream`.
+
+    Attributes
+    ----------
+    metric
+        The metric.
+    rows
+        How many rows there were so far; the sum of their weights.
+    """
+
+    def __init__(self, metric: Metric, probabilities: bool) -> None:
+        self.metric, self.probabilities = metric, probabilities
+        self._functions: dict[Any, Function] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.rows: float = 0
+        self._total: Any = 0
+
+    def add(self, outputs: Any, labels: Any, weights: Any = None) -> None:
+        """Add a batch; arguments as of the metric. The function that adds is compiled once."""
+        given = [as_array(outputs), as_array(labels)]
+        if weights is not None:
+            given.append(checked_weights(weights, len(given[0])))
+        key = tuple((array.shape[1:], array.dtype) for array in given)
+        if key not in self._functions:
+            names = ("outputs", "labels", "weights")
+            nodes = [
+                input(name, ("rows", *array.shape[1:]), array.dtype)
+                for name, array in zip(names, given, strict=False)
+            ]
+            y, true, *counts = nodes
+            node = (
+                self.metric._weighted(y, true, counts[0], self.probabilities)
+                if counts
+                else self.metric.batch(y, true, self.probabilities)
+            )
+            self._functions[key] = function(nodes, node, name=f"metric {self.metric.name}")
+        self._total = self._total + np.asarray(on_host(self._functions[key](*given)))
+        self.rows += len(given[0]) if weights is None else float(given[2].sum(dtype=float))
+
+    def result(self) -> Any:
+        """Return the metric of all batches so far."""
+        if not self.rows:
+            raise DataError(message(f"{self.metric!r} of no rows", need="a batch: add(outputs, y)"))
+        return self.metric.result(np.asarray(self._total), self.rows)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"<{self.metric!r} of {self.rows:g} rows>"
 
 
 def _classes(values: Node, probabilities: bool) -> Node:
@@ -176,8 +281,9 @@ class Confusion(Metric):
         return cast(matmul(swapaxes(rows, 0, 1), columns), np.int64)
 
     def result(self, total: np.ndarray, rows: int) -> Any:
-        """Return the matrix, int64."""
-        return np.asarray(total, dtype=np.int64)
+        """Return the matrix: int64, where weights are not fractions."""
+        whole = np.rint(total).astype(np.int64)
+        return whole if np.array_equal(whole, total) else np.asarray(total, float)
 
 
 def _ratio(part: Any, whole: Any) -> Any:
@@ -187,20 +293,56 @@ def _ratio(part: Any, whole: Any) -> Any:
 
 
 class _OfConfusion(Confusion):
-    """Scores of the classes: of class 1 where there are two, the mean over classes of more."""
+    """Scores of the classes, and what is reported of them."""
+
+    def __init__(self, average: str | None = "auto") -> None:
+        known = ("auto", "macro", "micro", "weighted", None)
+        if average not in known:
+            raise ConfigError(
+                message(
+                    f"{type(self).__name__}: average={average!r}",
+                    need="'auto', 'macro', 'micro', 'weighted' or None",
+                )
+            )
+        self.average = average
+        if average != "auto":
+            self.name = f"{type(self).name}_{'classes' if average is None else average}"
+
+    def __repr__(self) -> str:
+        given = "" if self.average == "auto" else repr(self.average)
+        return f"{type(self).__name__}({given})"
 
     def scores(self, matrix: np.ndarray) -> np.ndarray:
         """Return a score for each class."""
         raise NotImplementedError
 
     def result(self, total: np.ndarray, rows: int) -> Any:
-        """Return the score of class 1 of two, or the unweighted mean over classes."""
-        scores = self.scores(np.asarray(total, float))
-        return float(scores[1] if len(scores) == 2 else scores.mean())
+        """Return the score, as `average` says."""
+        matrix = np.asarray(total, float)
+        if self.average == "micro":  # of all decisions together: the share that is right
+            return float(_ratio(np.trace(matrix), matrix.sum()))
+        scores = self.scores(matrix)
+        if self.average is None:
+            return scores
+        if self.average == "weighted":
+            return float(_ratio(scores @ matrix.sum(1), matrix.sum()))
+        binary = self.average == "auto" and len(scores) == 2
+        return float(scores[1] if binary else scores.mean())
+
+
+_AVERAGES = """
+
+    Parameters
+    ----------
+    average : {"auto", "macro", "micro", "weighted", None}
+        "auto" reports class 1 of two classes, and of more the mean over classes, as "macro" always
+        does; "weighted" counts classes by their examples; "micro" counts all decisions together;
+        None reports an array, a number for each class.
+    """
 
 
 class Precision(_OfConfusion):
-    """Of what was taken for a class, the share that is of it: class 1 of two, or the mean."""
+    """Of what was taken for a class, the share that is of it."""
 
     name = "precision"
 
@@ -210,7 +352,7 @@ class Precision(_OfConfusion):
 
 
 class Recall(_OfConfusion):
-    """Of a class, the share that was found: class 1 of two, or the mean."""
+    """Of a class, the share that was found."""
 
     name = "recall"
 
@@ -220,13 +362,17 @@ class Recall(_OfConfusion):
 
 
 class F1(_OfConfusion):
-    """The harmonic mean of precision and recall: class 1 of two, or the mean over classes."""
+    """The harmonic mean of precision and recall."""
 
     name = "f1"
 
     def scores(self, matrix: np.ndarray) -> np.ndarray:
         """Return the score of each class."""
         return np.asarray(_ratio(2 * np.diag(matrix), matrix.sum(0) + matrix.sum(1)))
+
+
+for _kind in (Precision, Recall, F1):
+    _kind.__doc__ = f"{_kind.__doc__}{_AVERAGES}"
 
 
 class Matthews(Confusion):
@@ -245,6 +391,200 @@ class Matthews(Confusion):
         covariance = np.trace(matrix) * count - true @ found
         spread = (count**2 - found @ found) * (count**2 - true @ true)
         return float(_ratio(covariance, np.sqrt(spread)))
+
+
+class _OfRanks(Metric):
+    """What is said by the order of scores: counts of both classes by score, in bins or exact."""
+
+    def __init__(self, bins: int = 4096) -> None:
+        if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 2:
+            raise ConfigError(
+                message(f"{type(self).__name__}: bins={bins!r}", need="an int of at least 2")
+            )
+        self.bins = int(bins)
+
+    def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
+        """Return counts of others and of the class by score, ``(classes, 2, bins)``."""
+        return self._counted(outputs, labels, None, probabilities)
+
+    def _weighted(self, outputs: Node, labels: Node, weights: Node, probabilities: bool) -> Node:
+        return self._counted(outputs, labels, weights, probabilities)
+
+    def _counted(
+        self, outputs: Node, labels: Node, weights: Node | None, probabilities: bool
+    ) -> Node:
+        scores, true = _scores(outputs, labels, probabilities)
+        rows, classes = scores.shape
+        place = cast(floor(multiply(cast(scores, FLOAT64), float(self.bins))), np.int64)
+        place = clip(place, 0, self.bins - 1)
+        first = multiply(add(multiply(arange(classes), 2), true), self.bins)
+        flat = reshape(add(first, place), (-1,))
+        each = ones((rows, 1), FLOAT64) if weights is None else reshape(weights, (-1, 1))
+        counts = reshape(multiply(cast(each, FLOAT64), ones((1, classes), FLOAT64)), (-1,))
+        size = (int(classes), 2, self.bins)
+        return reshape(
+            index_update(zeros((size[0] * 2 * self.bins,), FLOAT64), flat, counts, "add"), size
+        )
+
+    def result(self, total: np.ndarray, rows: int) -> Any:
+        """Return the mean over classes that have examples and counterexamples."""
+        found = np.array([self.score(part[1], part[0]) for part in total])
+        known = found[~np.isnan(found)]
+        return float(known.mean()) if len(known) else float("nan")
+
+    def __call__(
+        self, outputs: Any, labels: Any, probabilities: bool = True, weights: Any = None
+    ) -> Any:
+        """Return the exact metric of arrays; see `Metric`."""
+        held, wanted = as_array(outputs), as_array(labels)
+        counts = np.ones(len(held))
+        if weights is not None:
+            counts = checked_weights(weights, len(held)).astype(float)
+        nodes = _scores(as_node(held), as_node(wanted), probabilities)
+        scores, true = (np.asarray(on_host(node.eval())) for node in nodes)
+        found = []
+        for column, of_class in zip(scores.T, true.T, strict=True):
+            _, place = np.unique(column, return_inverse=True)
+            parts = [
+                np.bincount(place, counts * (of_class == side), place.max(initial=-1) + 1)
+                for side in (0, 1)
+            ]
+            found.append(np.stack(parts))
+        return _OfRanks.result(self, found, len(held))  # type: ignore[arg-type]
+
+    def score(self, positives: np.ndarray, negatives: np.ndarray) -> float:
+        """Return the metric of counts in ascending order of scores; NaN where it has no meaning."""
+        raise NotImplementedError
+
+
+def _scores(outputs: Node, labels: Node, probabilities: bool) -> tuple[Node, Node]:
+    """Return the probability of each class, and whether it is the true one, ``(rows, classes)``.
+
+    One column means two classes, and of two columns the second one is looked at.
+    """
+    if outputs.ndim == 1:
+        outputs = reshape(outputs, (*outputs.shape, 1))
+    if outputs.ndim != 2:
+        raise DataError(
+            message(f"the outputs have shape {outputs.shape}", need="a row for each example")
+        )
+    columns = outputs.shape[1]
+    if labels.ndim == 2 and columns != 1:
+        labels = argmax(labels, axis=-1)
+    numbers = cast(reshape(labels, (-1, 1)), np.int64)
+    if not probabilities:
+        outputs = sigmoid(outputs) if columns == 1 else softmax(outputs)
+    if columns == 1:
+        return outputs, numbers
+    if columns == 2:
+        return outputs[:, 1:], numbers
+    return outputs, cast(equal(numbers, arange(columns)), np.int64)
+
+
+class AUC(_OfRanks):
+    """The area under the ROC curve: how often an example of the class scores above another one.
+
+    Equal scores count half. Of more than two classes it is the mean over classes, each against all
+    others. NaN where there is one class alone.
+
+    Parameters
+    ----------
+    bins : int
+        While batches are added up (in `fit`, `evaluate`, `stream`), scores are probabilities in so
+        many bins of equal width, and two in one bin count half. Called on arrays it is exact.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.metrics.AUC()([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.75
+    """
+
+    name = "auc"
+
+    def score(self, positives: np.ndarray, negatives: np.ndarray) -> float:
+        """Return the share of pairs in the right order."""
+        pairs = positives.sum() * negatives.sum()
+        above = positives.sum() - np.cumsum(positives) + 0.5 * positives
+        return float(negatives @ above / pairs) if pairs else float("nan")
+
+
+class AveragePrecision(_OfRanks):
+    """The mean of precision over recall: ``sum((R_n - R_(n-1)) P_n)`` over thresholds.
+
+    Of more than two classes it is the mean over classes, each against all others. NaN where none is
+    an example of the class.
+
+    Parameters
+    ----------
+    bins : int
+        As of `AUC`.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> round(mg.metrics.AveragePrecision()([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 4)
+    0.8333
+    """
+
+    name = "average_precision"
+
+    def score(self, positives: np.ndarray, negatives: np.ndarray) -> float:
+        """Return the sum over thresholds, the highest first."""
+        found = np.cumsum(positives[::-1])
+        taken = found + np.cumsum(negatives[::-1])
+        if not found.size or not found[-1]:
+            return float("nan")
+        return float(positives[::-1] @ _ratio(found, taken) / found[-1])
+
+
+class Perplexity(Metric):
+    """The exponential of the mean cross-entropy of classes, or tokens.
+
+    Parameters
+    ----------
+    ignore_index : int, optional
+        Labels of this number do not count: those of padding.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> round(mg.metrics.Perplexity()([[0.5, 0.5], [0.25, 0.75]], [0, 0]), 4)
+    2.8284
+    """
+
+    name, higher_is_better = "perplexity", False
+
+    def __init__(self, ignore_index: int | None = None) -> None:
+        self.ignore_index = ignore_index
+        if ignore_index is not None:
+            self.name = f"perplexity_ignoring_{ignore_index}"
+
+    def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
+        """Return the sum of the cross-entropy, and how many labels count."""
+        each = cast(
+            cross_entropy(
+                outputs,
+                labels,
+                from_logits=not probabilities,
+                reduction="none",
+                ignore_index=self.ignore_index,
+                epsilon=0.0,
+            ),
+            FLOAT64,
+        )
+        counted = ones_like(each)
+        if self.ignore_index is not None:
+            counted = cast(not_equal(labels, self.ignore_index), FLOAT64)
+        return stack([sum(each), sum(counted)])
+
+    def result(self, total: np.ndarray, rows: int) -> Any:
+        """Return the exponential of the mean; NaN where no label counts."""
+        return float(np.exp(total[0] / total[1])) if total[1] else float("nan")
+
+    def __repr__(self) -> str:
+        given = "" if self.ignore_index is None else f"ignore_index={self.ignore_index}"
+        return f"Perplexity({given})"
 
 
 class _OfValues(Metric):
@@ -384,17 +724,21 @@ def checked_metrics(given: Any) -> list[Metric]:
 
 _NAMED: dict[str, type[Metric]] = {
     kind.name: kind
-    for kind in (Accuracy, Confusion, Precision, Recall, F1, Matthews, MSE, MAE, R2)
+    for kind in (
+        AUC, Accuracy, AveragePrecision, Confusion, F1, MAE, MSE, Matthews, Perplexity, Precision,
+        R2, Recall,
+    )
 }
 
 
 def metric(given: Any) -> Metric:
-    """Return a metric: one itself, by name ("top_5" for `TopK(5)`), or the mean of a function.
+    """Return a metric: one itself, one by name, or the mean of a function.
 
     Parameters
     ----------
     given : Metric, str or callable
-        A metric, its name, or a function of predictions and targets.
+        A metric, its name ("auc", "top_5" for `TopK(5)`, "f1_macro" for ``F1("macro")``), or a
+        function of predictions and targets.
 
     Raises
     ------
@@ -414,6 +758,12 @@ def metric(given: Any) -> Metric:
     name = str(given)
     if name.startswith("top_") and name[4:].isdigit():
         return TopK(int(name[4:]))
+    if ignoring := re.fullmatch(r"perplexity_ignoring_(-?\d+)", name):
+        return Perplexity(int(ignoring[1]))
+    if averaged := re.fullmatch(r"(precision|recall|f1)_(macro|micro|weighted|classes)", name):
+        kind: Any = _NAMED[averaged[1]]
+        made: Metric = kind(None if averaged[2] == "classes" else averaged[2])
+        return made
     if name not in _NAMED:
         raise ConfigError(
             message(

@@ -79,7 +79,12 @@ def rbf(x: Node) -> Node:
     return exp(negative(multiply(x, x)))
 
 
-_OWN: dict[str, Function] = {"linear": linear, "rbf": rbf}
+def gelu_tanh(x: Any) -> Node:
+    """Return `mg.gelu` in its form with tanh, as GPT-2 has it."""
+    return gelu.gelu(x, approximate=True)
+
+
+_OWN: dict[str, Function] = {"gelu_tanh": gelu_tanh, "linear": linear, "rbf": rbf}
 _FAMILIES = (
     arithmetic, bits, comparison, complex_numbers, exponents, math, not_finite, numbers, rounding,
     signs, common, exponential_units, gelu, piecewise, slopes, special, functional,
@@ -93,8 +98,8 @@ def activation(given: Any) -> Function:
     ----------
     given
         A function of a node; its name: that of any function of magmagraph which takes one operand
-        and keeps its shape ("relu", "gelu", "softmax", "tanh", ...), "rbf", or "linear"; None is
-        "linear".
+        and keeps its shape ("relu", "gelu", "softmax", "tanh", ...), "gelu_tanh", "rbf", or
+        "linear"; None is "linear".
 
     Raises
     ------

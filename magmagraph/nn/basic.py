@@ -102,6 +102,9 @@ class Dense(Layer):
     (batch, 2)
     """
 
+    #: The axis of the kernel along which the units are.
+    kernel_axis = -1
+
     def __init__(
         self,
         units: int,

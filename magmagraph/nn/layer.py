@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ..function.defaults import stateful
 from ..help.argument_errors import tell_methods
 from ..init import zeros
 from ..ir.graph import Node
-from ..ir.identity import WeakMap
+from ..ir.identity import WeakMap, is_among
 from ..ir.scope import scope
 from ..ir.types import Extent
 from ..ops.convert import as_node
@@ -165,6 +165,13 @@ class Layer:
     >>> layer = Scale(name="scale")
     >>> layer(mg.var("x", shape=("batch", 3))).shape, layer.variables
     ((batch, 3), [<variable 'scale/factor' float32[3]>])
+
+    Layers are printed as the tree of their attributes:
+
+    >>> print(mg.nn.Residual([mg.nn.Dense(8, "relu"), mg.nn.Dense(4)]))
+    Residual()
+      0: Dense(units=8, activation='relu')
+      1: Dense(units=4)
     """
 
     arguments: dict[str, Any]
@@ -297,28 +304,76 @@ class Layer:
             else:
                 yield key, value
 
+    def _sublayers(self) -> dict[str, Layer]:
+        """Return the layers in its attributes, each once, by attribute: ``members`` by number."""
+        found: dict[str, Layer] = {}
+        for key, member in self._held():
+            if isinstance(member, Layer) and not is_among(member, found.values()):
+                found[key.removeprefix("members/").replace("/", ".")] = member
+        return found
+
     @property
     def children(self) -> list[Layer]:
         """The layers in its attributes, in the order in which they were set."""
-        found = {id(member): member for _, member in self._held() if isinstance(member, Layer)}
-        return list(found.values())
+        return list(self._sublayers().values())
+
+    def _name_children(self) -> None:
+        """Name sublayers by their attributes, those in lists and dicts by their classes."""
+        found = self._sublayers()
+        taken = {child.name for child in found.values()}
+        for key, child in found.items():
+            if child.name is None and key.isidentifier() and key not in taken:
+                child.name = key.lstrip("_") or key
+        name_layers(list(found.values()))
+
+    def paths(self) -> dict[str, Weight]:
+        """Return all weights by attribute path: ``encoder.0.attention.query.kernel``.
+
+        A weight that several paths lead to has the first one.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> block = mg.nn.Sequential(mg.nn.TransformerEncoder(2, 16), mg.nn.Dense(3))
+        >>> block(mg.var("x", shape=("batch", 5, 8))).shape
+        (batch, 5, 3)
+        >>> list(block.paths())[:2], list(block.paths())[-1]
+        (['0.attention.query.kernel', '0.attention.query.bias'], '1.bias')
+        """
+        found: dict[str, Weight] = {}
+        own = {weight.variable: name for name, weight in self._own_weights().items()}
+        weights = {weight.variable: weight for weight in self.weights().values()}
+        for variable_, name in own.items():
+            found[name.replace("/", ".")] = weights[variable_]
+        known = set(own)
+        for key, child in self._sublayers().items():
+            for path, weight in child.paths().items():
+                if weight.variable not in known:
+                    known.add(weight.variable)
+                    found[f"{key}.{path}"] = weights[weight.variable]
+        return found
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name, those of sublayers as ``sublayer/name``."""
         inner: dict[str, Weight] = {}
-        name_layers(self.children)
+        self._name_children()
         for child in self.children:
             for name, weight in child.weights().items():
                 inner[f"{child.name}/{name}"] = weight
+        found = self._own_weights({weight.variable for weight in inner.values()})
+        found.update(inner)
+        if not self.trainable:
+            found = {name: Weight(w.variable, False, w.decays) for name, w in found.items()}
+        return found
+
+    def _own_weights(self, others: Iterable[Variable] = ()) -> dict[str, Weight]:
+        """Return the weights that are not of sublayers, by name."""
         found = dict(self._weights)
-        known = {weight.variable for weight in (*found.values(), *inner.values())}
+        known = {weight.variable for weight in found.values()} | set(others)
         for name, member in self._held():
             if isinstance(member, Variable) and member not in known:
                 known.add(member)
                 found[name] = Weight(member, is_float(member.dtype), True)
-        found.update(inner)
-        if not self.trainable:
-            found = {name: Weight(w.variable, False, w.decays) for name, w in found.items()}
         return found
 
     def layers(self) -> Iterator[Layer]:
@@ -387,7 +442,7 @@ class Layer:
         nodes = tuple(as_node(x) for x in inputs)
         if self.name is None:
             name_layers([self])
-        name_layers(self.children)
+        self._name_children()
         with self._opened(bool(training)):
             if not self.built:
                 self.build(*nodes)
@@ -430,6 +485,40 @@ class Layer:
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
         return f"{type(self).__name__}({given})"
+
+    def __str__(self) -> str:
+        """Return the tree of its sublayers: a line for each, with its attribute.
+
+        Arguments that are defaults, names and layers are left out.
+        """
+        found = {k: v for k, v in self._sublayers().items() if type(v).__name__[0] != "_"}
+        defaults = {"name": self.name}
+        for kind in reversed(type(self).__mro__):
+            if "__init__" in vars(kind):
+                parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+                defaults.update({p.name: p.default for p in parameters if p.name != "name"})
+        given = ", ".join(
+            f"{key}={value!r}"
+            for key, value in self.arguments.items()
+            if not _layers_in(value) and not _same(value, defaults.get(key, ...))
+        )
+        lines = [f"{type(self).__name__}({given})"]
+        for key, child in found.items():
+            head, *rest = str(child).splitlines()
+            lines += [f"  {key}: {head}", *(f"  {line}" for line in rest)]
+        return "\n".join(lines)
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Return whether an argument is its default; arrays never are."""
+    plain = (bool, int, float, str, type(None))
+    return isinstance(value, plain) and type(value) is type(default) and value == default
+
+
+def _layers_in(value: Any) -> bool:
+    """Return whether an argument is a layer, or a list of layers."""
+    members = value if isinstance(value, (list, tuple)) else (value,)
+    return any(isinstance(member, Layer) for member in members)
 
 
 def no_penalty(argument: str, given: Any) -> ConfigError:

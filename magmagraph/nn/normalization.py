@@ -1,4 +1,4 @@
-"""Layers that bring values to mean 0 and variance 1."""
+"""Layers that bring values to mean 0 and variance 1, or to mean square 1."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 from ..function.defaults import stateful
 from ..functional.batch_normalization import batch_norm, running_statistics
-from ..functional.normalization import layer_norm
+from ..functional.channel_normalization import group_norm, instance_norm
+from ..functional.normalization import layer_norm, rms_norm
 from ..ir.graph import Node
-from .layer import Layer, features
+from .layer import Layer, count, features
 
-__all__ = ["BatchNorm", "LayerNorm"]
+__all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
 
 
 class BatchNorm(Layer):
@@ -104,3 +105,127 @@ class LayerNorm(Layer):
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return the normalized values."""
         return layer_norm(x, self.scale, self.offset, eps=self.eps)
+
+
+class GroupNorm(Layer):
+    """Normalize groups of channels of each example, see `mg.group_norm`.
+
+    Y. Wu, K. He, "Group normalization", ECCV 2018.
+
+    Parameters
+    ----------
+    groups : int
+        The number of groups, which divides the number of channels.
+    axis : int
+        The axis of the channels: 1, or -1 for channels last.
+    eps : float
+        Added to variances.
+    **options
+        Of every `Layer`.
+
+    Raises
+    ------
+    ConfigError
+        If `groups` is no positive int.
+    ShapeError
+        By a call, if the groups do not divide the channels.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.nn.GroupNorm(4)(mg.var("x", shape=("batch", 8, 5, 5))).shape
+    (batch, 8, 5, 5)
+    """
+
+    def __init__(
+        self, groups: int = 32, *, axis: int = 1, eps: float = 1e-5, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.groups = count(groups, "GroupNorm: groups")
+        self.axis, self.eps = axis, eps
+
+    def build(self, x: Node) -> None:  # type: ignore[override]
+        """Make scale and offset."""
+        self.scale = self.weight("scale", (features(x, self.axis),), "ones")
+        self.offset = self.weight("offset", (features(x, self.axis),), "zeros")
+
+    def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
+        """Return the normalized values."""
+        return group_norm(
+            x, self.groups, self.scale, self.offset, eps=self.eps, axis=self.axis
+        )
+
+
+class InstanceNorm(Layer):
+    """Normalize each channel of each example, see `mg.instance_norm`.
+
+    Parameters
+    ----------
+    axis : int
+        The axis of the channels: 1, or -1 for channels last.
+    eps : float
+        Added to variances.
+    scaled : bool
+        Whether channels are scaled and shifted by weights afterwards.
+    **options
+        Of every `Layer`.
+
+    Raises
+    ------
+    ShapeError
+        By a call, if there are no axes beside those of examples and channels.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.nn.InstanceNorm()(mg.var("x", shape=("batch", 8, 5, 5))).shape
+    (batch, 8, 5, 5)
+    """
+
+    def __init__(
+        self, *, axis: int = 1, eps: float = 1e-5, scaled: bool = True, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.axis, self.eps, self.scaled = axis, eps, scaled
+
+    def build(self, x: Node) -> None:  # type: ignore[override]
+        """Make scale and offset."""
+        shape = (features(x, self.axis),)
+        self.scale = self.weight("scale", shape, "ones") if self.scaled else None
+        self.offset = self.weight("offset", shape, "zeros") if self.scaled else None
+
+    def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
+        """Return the normalized values."""
+        return instance_norm(x, self.scale, self.offset, eps=self.eps, axis=self.axis)
+
+
+class RMSNorm(Layer):
+    """Divide each example by the root of its mean square along the last axis, see `mg.rms_norm`.
+
+    B. Zhang, R. Sennrich, "Root mean square layer normalization", NeurIPS 2019.
+
+    Parameters
+    ----------
+    eps : float
+        Added to mean squares.
+    **options
+        Of every `Layer`.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.nn.RMSNorm()(mg.constant([[1.0, 7.0]])).eval().round(2)
+    array([[0.2, 1.4]], dtype=float32)
+    """
+
+    def __init__(self, *, eps: float = 1e-6, **options: Any) -> None:
+        super().__init__(**options)
+        self.eps = eps
+
+    def build(self, x: Node) -> None:  # type: ignore[override]
+        """Make the scale."""
+        self.scale = self.weight("scale", (features(x),), "ones")
+
+    def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
+        """Return the normalized values."""
+        return rms_norm(x, self.scale, eps=self.eps)

@@ -7,6 +7,7 @@ it out of the loop); see `mg.scan`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from .activations import activation as function_of
 from .initializers import initializer
 from .layer import Layer, count, features, float_node
 
-__all__ = ["GRU", "LSTM", "RNN"]
+__all__ = ["GRU", "LSTM", "RNN", "Bidirectional"]
 
 State = tuple[Node, ...]
 
@@ -168,7 +169,7 @@ class _Recurrent(Layer):
             )
         self.units = units
         self.return_sequences, self.return_state = return_sequences, return_state
-        self.reverse = reverse
+        self.reverse, self.bidirectional = reverse, bidirectional
         self.dropout, self.recurrent_dropout = dropout, recurrent_dropout
         self.checkpoint = checkpoint
         held = {
@@ -372,3 +373,87 @@ GRU.__doc__ = _DOC.format(
     notes="The kernel has shape (features, 3 units), the recurrent one (units, 3 units): blocks "
     "for r, z, n.\n    ``candidate_bias`` is b'.",
 )
+
+
+class Bidirectional(Layer):
+    """Run a recurrent layer over a sequence, and a second one from its end to its beginning.
+
+    M. Schuster, K. Paliwal, "Bidirectional recurrent neural networks", 1997.
+
+    Parameters
+    ----------
+    layer : RNN, LSTM or GRU
+        The one that runs forward, without `return_state`.
+    backward : RNN, LSTM or GRU, optional
+        The other one, with ``reverse=True``; like `layer`, with weights of its own, unless said.
+    merge : {"concat", "sum", "mul", "ave"}
+        What becomes of both outputs: joined along the last axis, or put together element by
+        element.
+    **options
+        Of every `Layer`.
+
+    Raises
+    ------
+    ConfigError
+        If a layer is not recurrent, runs the wrong way or returns states, or there is no such
+        merge.
+
+    See Also
+    --------
+    RNN, LSTM, GRU : ``bidirectional=True`` is ``merge="concat"``, and returns states.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=("batch", "time", 3))
+    >>> mg.nn.Bidirectional(mg.nn.GRU(5, return_sequences=True), merge="sum")(x).shape
+    (batch, time, 5)
+    """
+
+    def __init__(
+        self,
+        layer: Layer,
+        backward: Layer | None = None,
+        *,
+        merge: str = "concat",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if merge not in _MERGES:
+            known = ", ".join(map(repr, _MERGES))
+            raise ConfigError(message(f"Bidirectional: merge={merge!r}", need=f"one of {known}"))
+        _check_way(layer, False)
+        if backward is None:
+            backward = type(layer)(**{**layer.arguments, "reverse": True, "name": None})
+        _check_way(backward, True)
+        self.merge = merge
+        self.forward_layer, self.backward_layer = layer, backward
+        layer.name, backward.name = layer.name or "forward", backward.name or "backward"
+
+    def call(self, x: Node, *lengths: Node, training: bool) -> Node:  # type: ignore[override]
+        """Return both outputs, put together."""
+        parts = [self.forward_layer(x, *lengths), self.backward_layer(x, *lengths)]
+        return _MERGES[self.merge](parts)
+
+
+def _check_way(layer: Any, reverse: bool) -> None:
+    if not isinstance(layer, _Recurrent):
+        raise ConfigError(
+            message(f"Bidirectional is given {type(layer).__name__}", need="an RNN, LSTM or GRU")
+        )
+    if layer.return_state or layer.bidirectional or layer.reverse is not reverse:
+        raise ConfigError(
+            message(
+                f"Bidirectional is given {layer!r}",
+                need=f"reverse={reverse}, without return_state and bidirectional",
+                hint=f"mg.nn.{type(layer).__name__}(units, bidirectional=True) returns states, too",
+            )
+        )
+
+
+_MERGES: dict[str, Callable[[list[Node]], Node]] = {
+    "concat": _joined,
+    "sum": lambda parts: add(*parts),
+    "mul": lambda parts: multiply(*parts),
+    "ave": lambda parts: multiply(add(*parts), 0.5),
+}

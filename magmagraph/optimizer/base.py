@@ -228,7 +228,12 @@ class Optimizer:
         """
         groups = self._groups(wrt)
         variables = [target for group in groups for target in group.variables]
-        return self._build(groups, grad(loss, variables))
+        return self._build(groups, self.gradients(loss, variables))
+
+    def gradients(self, loss: Node, variables: list[Variable]) -> list[Node]:
+        """Return the gradients that a step takes: those of `mg.grad`, unless a rule has others."""
+        found: list[Node] = grad(loss, variables)
+        return found
 
     def apply_gradients(self, gradients: Mapping[Variable, Any]) -> dict[Variable, Node]:
         """Build one step from gradients of your own making.

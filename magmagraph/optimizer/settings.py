@@ -15,8 +15,12 @@ __all__ = ["RANGES", "check_settings"]
 
 # Name -> from (included) and to (not included).
 RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("beta1", "beta2", "decay", "momentum"), (0.0, 1.0)),
-    **dict.fromkeys(("eps", "initial", "trust", "weight_decay"), (0.0, math.inf)),
+    **dict.fromkeys(("beta1", "beta2", "decay", "momentum", "average_decay"), (0.0, 1.0)),
+    **dict.fromkeys(
+        ("eps", "initial", "trust", "weight_decay", "momentum_decay", "decay_power", "smallest",
+         "clip_update", "radius"),
+        (0.0, math.inf),
+    ),
 }
 
 

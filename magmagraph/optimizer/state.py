@@ -85,11 +85,15 @@ class VariableState:
             self._known[name] = self._make(name, np.full(held.shape, value, dtype=held.dtype))
         return self._known[name]
 
-    def scalar(self, name: str, value: Any = 0.0) -> Variable:
-        """Return a named scalar of the variable's dtype that starts as `value`."""
+    def array(self, name: str, value: Any) -> Variable:
+        """Return a named value of any shape that starts as `value`, in the variable's dtype."""
         if name not in self._known:
             self._known[name] = self._make(name, np.asarray(value, self.variable.dtype))
         return self._known[name]
+
+    def scalar(self, name: str, value: Any = 0.0) -> Variable:
+        """Return a named scalar of the variable's dtype that starts as `value`."""
+        return self.array(name, value)
 
     @property
     def named(self) -> Mapping[str, Variable]:

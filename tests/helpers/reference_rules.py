@@ -99,6 +99,44 @@ def lars(p, g, m, t):
     return p - m["v"]
 
 
+def nadam(p, g, m, t):
+    g = g + 0.2 * p
+    m["m"] = 0.9 * m.get("m", 0.0) + 0.1 * g
+    m["v"] = 0.999 * m.get("v", 0.0) + 0.001 * g**2
+    now, then = (0.9 * (1 - 0.5 * 0.96 ** (s * 0.01)) for s in (t, t + 1))
+    m["product"] = m.get("product", 1.0) * now
+    direction = (1 - now) / (1 - m["product"]) * g
+    direction = direction + then / (1 - m["product"] * then) * m["m"]
+    return p - 0.1 * direction / (np.sqrt(m["v"] / (1 - 0.999**t)) + 1e-8)
+
+
+def radam(p, g, m, t):
+    g = g + 0.2 * p
+    m["m"] = 0.9 * m.get("m", 0.0) + 0.1 * g
+    m["v"] = 0.9 * m.get("v", 0.0) + 0.1 * g**2
+    limit = 2 / (1 - 0.9) - 1
+    length = limit - 2 * t * 0.9**t / (1 - 0.9**t)
+    mean = m["m"] / (1 - 0.9**t)
+    if length <= 5:
+        return p - 0.1 * mean
+    ratio = (length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length)
+    return p - 0.1 * mean * np.sqrt(ratio * (1 - 0.9**t)) / (np.sqrt(m["v"]) + 1e-8)
+
+
+def lion(p, g, m, t):
+    old = m.get("m", 0.0)
+    m["m"] = 0.99 * old + 0.01 * g
+    return p - 0.1 * (np.sign(0.9 * old + 0.1 * g) + 0.2 * p)
+
+
+def adafactor(p, g, m, t):
+    b = 1 - t**-0.8
+    m["v"] = b * m.get("v", 0.0) + (1 - b) * (g**2 + 1e-30)
+    u = g / np.sqrt(m["v"])
+    u = u / max(1.0, np.sqrt((u**2).mean()) / 0.7)
+    return (1 - 0.1 * 0.2) * p - 0.1 * max(1e-3, np.sqrt((p**2).mean())) * u
+
+
 RULES = {
     "plain": (lambda: opt.GradientDescent(0.1), plain),
     "decay": (lambda: opt.SGD(0.1, weight_decay=0.2), decaying),
@@ -113,6 +151,11 @@ RULES = {
     "Adam": (lambda: opt.Adam(0.1, weight_decay=0.2), adam),
     "AdamW": (lambda: opt.AdamW(0.1, weight_decay=0.2), adamw),
     "LAMB": (lambda: opt.LAMB(0.1, weight_decay=0.2), lamb),
+    "NAdam": (lambda: opt.NAdam(0.1, momentum_decay=0.01, weight_decay=0.2), nadam),
+    "RAdam": (lambda: opt.RAdam(0.1, beta2=0.9, weight_decay=0.2), radam),
+    "Lion": (lambda: opt.Lion(0.1, weight_decay=0.2), lion),
+    "Adafactor": (lambda: opt.Adafactor(0.1, clip_update=0.7, weight_decay=0.2), adafactor),
+    "Muon of vectors": (lambda: opt.Muon(0.1, weight_decay=0.2), adamw),
     "LARS": (lambda: opt.LARS(0.1, momentum=0.8, weight_decay=0.2, trust=0.02), lars),
 }
 

@@ -167,7 +167,7 @@ def _names() -> set[str]:
              mg.callbacks, mg.tune, mg.distributed)  # fmt: skip
     for room in rooms:
         for value in vars(room).values():
-            if inspect.isclass(value) and "__init__" in vars(value):
+            if inspect.isclass(value) and value.__init__ is not object.__init__:
                 found |= set(keywords.parameters_of(value))
             elif inspect.isfunction(value):
                 found |= set(inspect.signature(value).parameters)

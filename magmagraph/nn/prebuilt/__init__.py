@@ -5,15 +5,26 @@
 `alexnet`                     A. Krizhevsky, 2014: images, on one device
 `vgg16`                       K. Simonyan, A. Zisserman, 2014: images
 `resnet18`, `resnet50`        K. He et al., 2015: images, residual
-`transformer`                 A. Radford et al., 2019: a language model of blocks with attention
+`gpt2`                        A. Radford et al., 2019: a language model; `gpt2_weights` its weights
+`transformer`                 a small language model of the same form
 ============================  ===================================================================
 
-Each function returns the list of layers, for `mg.NeuralNetwork`; numbers of classes, channels and
+Each returns the list of layers, for `mg.NeuralNetwork`; numbers of classes, channels and
 sizes are arguments.
 """
 
+from .gpt2 import gpt2, gpt2_weights
 from .images import alexnet, lenet5, vgg16
 from .language import transformer
 from .residual import resnet18, resnet50
 
-__all__ = ["alexnet", "lenet5", "resnet18", "resnet50", "transformer", "vgg16"]
+__all__ = [
+    "alexnet",
+    "gpt2",
+    "gpt2_weights",
+    "lenet5",
+    "resnet18",
+    "resnet50",
+    "transformer",
+    "vgg16",
+]

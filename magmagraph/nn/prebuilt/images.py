@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..basic import Dense, Dropout, Flatten, Input, Output
-from ..convolutional import AvgPool2D, Conv2D, MaxPool2D
+from ..convolutional import Conv2D
 from ..layer import Layer
+from ..pooling import AvgPool2D, MaxPool2D
 
 __all__ = ["alexnet", "lenet5", "vgg16"]
 

@@ -8,9 +8,10 @@ from ...init import he_normal
 from ...ops.random.bits import next_stream
 from ..basic import Activation, Input, Output
 from ..composed import Residual
-from ..convolutional import Conv2D, GlobalAvgPool2D, MaxPool2D
+from ..convolutional import Conv2D
 from ..layer import Layer
 from ..normalization import BatchNorm
+from ..pooling import GlobalAvgPool2D, MaxPool2D
 
 __all__ = ["resnet18", "resnet50"]
 

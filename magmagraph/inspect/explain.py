@@ -112,10 +112,17 @@ class Explanation:
         """The user's lines that made it."""
         return list(dict.fromkeys(str(node.line) for node in self.sources if node.line))
 
+    @property
+    def groups(self) -> list[str]:
+        """The scopes, layers and functions that made it, such as ``dense/gelu``."""
+        lines = [node.line for node in self.sources if node.line]
+        return list(dict.fromkeys(line.scope for line in lines if line.scope))
+
     def text(self) -> str:
         """Return the explanation, a line for each thing that happened."""
         lines = [_label(self.node)]
-        lines += [f"  made at {line}" for line in self.lines]
+        places = dict.fromkeys(node.line.place for node in self.sources if node.line)
+        lines += [f"  {place}" for place in places]
         if len(self.sources) > 1:
             lines.append(f"  {len(self.sources)} equal expressions, computed once")
         lines += [f"  {stage.name}: {stage.text}" for stage in self.stages]
@@ -131,6 +138,7 @@ class Explanation:
                 "version": VERSION,
                 "node": _label(self.node),
                 "lines": self.lines,
+                "groups": self.groups,
                 "stages": [
                     {
                         "pass": stage.name,

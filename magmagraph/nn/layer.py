@@ -21,7 +21,7 @@ from ..help.argument_errors import tell_methods
 from ..init import zeros
 from ..ir.graph import Node
 from ..ir.identity import WeakMap
-from ..ir.scope import scope
+from ..ir.lines import group_of, open_group
 from ..ir.types import Extent
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, variable
@@ -409,7 +409,7 @@ class Layer:
         token = _path.set((*_path.get(), self.name))
         outer = _training.set(training)
         try:
-            with scope(self.name):
+            with open_group(group_of(self.name, "layer")):
                 yield
         finally:
             _training.reset(outer)

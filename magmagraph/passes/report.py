@@ -22,12 +22,35 @@ _KEPT = "\u00a0"  # a space at which no line is broken
 
 @records.record(frozen=True)
 class Refusal:
-    """A place where a rule nearly matched, and the reason why it did not apply."""
+    """A place where a rule nearly matched, and the reason why it did not apply.
+
+    Attributes
+    ----------
+    rule, reason
+        What was not applied, and why.
+    node, line, group
+        The node, the user's line that made it, and the group that this belongs to.
+    other
+        Of a rule for two nodes: the second, and where it was made.
+    obstacle
+        The node that is in the way, and where it was made; empty where the reason says all.
+    """
 
     rule: str
     node: str
     line: str
     reason: str
+    group: str = ""
+    other: str = ""
+    obstacle: str = ""
+
+    @property
+    def place(self) -> str:
+        """The node or nodes, their lines and groups, and what is in the way; a line for each."""
+        text = self.node + (f", made at {self.line}" if self.line else "")
+        text += f", in {self.group}" if self.group else ""
+        text += f"\n        with {self.other}" if self.other else ""
+        return text + (f"\n        between them {self.obstacle}" if self.obstacle else "")
 
 
 @dataclass
@@ -78,12 +101,31 @@ class Record:
         """Count an application of a rule."""
         self.hits[rule] = self.hits.get(rule, 0) + times
 
-    def refuse(self, rule: str, node: Node, reason: str) -> None:
-        """Note why a rule was not applied to a node; the same pair is noted once."""
+    def refuse(
+        self,
+        rule: str,
+        node: Node,
+        reason: str,
+        *,
+        other: Node | None = None,
+        obstacle: Node | None = None,
+    ) -> None:
+        """Note why a rule was not applied to a node; the same rule and node are noted once.
+
+        Parameters
+        ----------
+        rule, node, reason
+            What was not applied, where, and why.
+        other
+            The second node of a rule for two.
+        obstacle
+            The node that is in the way.
+        """
         if (rule, node) not in self._refused:
             self._refused[rule, node] = reason
-            line = str(node.line) if node.line else ""
-            self.refusals.append(Refusal(rule, label(node), line, reason))
+            line, group = (str(node.line), node.line.scope) if node.line else ("", "")
+            others = ("" if each is None else placed(each) for each in (other, obstacle))
+            self.refusals.append(Refusal(rule, label(node), line, reason, group, *others))
 
     def reasons(self, node: Node) -> dict[str, str]:
         """Return why rules were not applied to a node, by rule."""
@@ -96,7 +138,7 @@ class Record:
 
     def repair(self, rule: str, node: Node, text: str) -> None:
         """Note that a rule replaces a non-finite value of `node` by its continuous limit."""
-        where = f" at {node.line}" if node.line else ""
+        where = f" {node.line.place.removeprefix('made ')}" if node.line else ""
         line = f"{rule}: {label(node)}{where}: {text}"
         if line not in self.repairs:
             self.repairs.append(line)
@@ -132,6 +174,7 @@ def fallback_row(fallback: Fallback) -> dict[str, Any]:
         "step": fallback.step,
         "node": label(node),
         "line": str(node.line) if node.line else "",
+        "group": node.line.scope if node.line else "",
         "wanted": fallback.wanted,
         "taken": fallback.taken,
         "reason": fallback.reason,
@@ -143,6 +186,11 @@ def label(node: Node) -> str:
     """Return a node's operation, name and type: the same text in each run."""
     name = f" '{node.name}'" if node.name else ""
     return f"{node.op.name}{name} : {node.type}"
+
+
+def placed(node: Node) -> str:
+    """Return a node's label with the line and the group that made it."""
+    return label(node) + (f", {node.line.place}" if node.line else "")
 
 
 def _counts(record: Record) -> str:
@@ -161,10 +209,8 @@ def _grouped(refusals: list[Refusal]) -> dict[tuple[str, str], list[str]]:
     """Return for each rule and reason the places, each once with its count."""
     groups: dict[tuple[str, str], dict[str, int]] = {}
     for refusal in refusals:
-        where = f", made at {refusal.line}" if refusal.line else ""
         places = groups.setdefault((refusal.rule, refusal.reason), {})
-        place = refusal.node + where
-        places[place] = places.get(place, 0) + 1
+        places[refusal.place] = places.get(refusal.place, 0) + 1
     return {
         key: [f"{place} (x{count})" if count > 1 else place for place, count in places.items()]
         for key, places in groups.items()
@@ -176,8 +222,7 @@ def _by_reason(fallbacks: Fallbacks) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for fallback in fallbacks:
         node = fallback.node
-        where = f", made at {node.line}" if node.line else ""
-        groups.setdefault(str(fallback), []).append(f"step {fallback.step}: {label(node)}{where}")
+        groups.setdefault(str(fallback), []).append(f"step {fallback.step}: {placed(node)}")
     return groups
 
 

@@ -59,7 +59,10 @@ function fillRules(app, body, record, index) {
     const [rule, reason] = key.split("\n");
     const places = refusals.slice(0, PLACES).map((refusal) => element("div", { class: "place" },
       refusal.node_id >= 0 ? nodeLink(app, refusal.node_id) : element("span", {}, refusal.node),
-      element("span", { class: "muted" }, refusal.line ? ` ${refusal.line.replace(/.*\//, "")}` : "")));
+      element("span", { class: "muted" }, refusal.line ? ` ${refusal.line.replace(/.*\//, "")}` : ""),
+      element("span", { class: "muted" }, refusal.group ? ` in ${refusal.group}` : ""),
+      refusal.other ? element("div", { class: "muted" }, `with ${refusal.other}`) : null,
+      refusal.obstacle ? element("div", { class: "muted" }, `between them ${refusal.obstacle}`) : null));
     const more = refusals.length - PLACES;
     body.append(element("div", { class: "rule refused" },
       element("b", {}, rule), element("span", {}, ` refused: ${reason}`), ...places,

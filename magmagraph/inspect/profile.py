@@ -18,6 +18,7 @@ from ..errors import GraphError, message
 from ..files.writing import write_file
 from ..ir import dims
 from ..ir.graph import Node, operations
+from ..ir.html import Displayed, details, table_html
 from ..ir.plan import Role, Step
 from ..ir.tables import table
 from ..ir.types import FilePath
@@ -147,7 +148,7 @@ class GroupProfile:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Displayed):
     """The steps of a plan, measured. Iterates over them; prints as a table.
 
     Attributes
@@ -332,9 +333,25 @@ class Profile:
         )
         return rows
 
+    def _html(self) -> str:
+        lines = [("us", "share", "line")]
+        lines += [(f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.line) for x in self.by_line()]
+        groups = [("us", "share", "group")]
+        groups += [
+            (f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.group) for x in self.by_group()
+        ]
+        return (
+            table_html(self.rows(), self._left(), total=True)
+            + details("lines of the source", table_html(lines, left=(2,)))
+            + (details("groups", table_html(groups, left=(2,))) if len(groups) > 1 else "")
+        )
+
+    def _left(self) -> tuple[int, ...]:
+        """Return the columns of text."""
+        return (1, 8, 9, 10, 11) if self.peaks is not None else (1, 7, 8)
+
     def __str__(self) -> str:
-        left = (1, 8, 9, 10, 11) if self.peaks is not None else (1, 7, 8)
-        return table(self.rows(), left=left)
+        return table(self.rows(), left=self._left())
 
     def __repr__(self) -> str:
         return f"<profile of {len(self.steps)} steps, {self.nanoseconds / 1e3:.1f} us>"

@@ -15,6 +15,7 @@ from typing import Any
 from ..ir import records
 from ..ir.fallback import Fallback, Fallbacks
 from ..ir.graph import Graph, Node
+from ..ir.html import Displayed, details, preformatted, table_html
 
 WIDTH = 100  # characters of a line of a printed report
 _KEPT = "\u00a0"  # a space at which no line is broken
@@ -54,7 +55,7 @@ class Refusal:
 
 
 @dataclass
-class Record:
+class Record(Displayed):
     """What one pass did.
 
     Attributes
@@ -143,11 +144,17 @@ class Record:
         if line not in self.repairs:
             self.repairs.append(line)
 
+    def _html(self) -> str:
+        return self._alone()._html()
+
     def __str__(self) -> str:
         """Return the part of the report that is about this pass."""
+        return str(self._alone())
+
+    def _alone(self) -> Report:
         alone = Report()
         alone.records.append(self)
-        return str(alone)
+        return alone
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain values."""
@@ -238,7 +245,7 @@ def _wrapped(text: str, head: str, indent: int) -> str:
     ).replace(_KEPT, " ")
 
 
-class Report:
+class Report(Displayed):
     """One record per pass, in the order in which they ran.
 
     Attributes
@@ -339,6 +346,20 @@ class Report:
             told = "; ".join([", ".join(details), *record.notes] if details else record.notes)
             rows.append((record.name, f"{record.milliseconds:.1f}", _counts(record), told))
         return rows
+
+    def _html(self) -> str:
+        rows = [("pass", "ms", "nodes", "rules"), *self._rows()]
+        shown = [[cell.replace(_KEPT, " ") for cell in row] for row in rows]
+        parts = [table_html(shown, left=(0, 2, 3))]
+        for record in self.records:
+            for (rule, reason), places in _grouped(record.refusals).items():
+                title = f"{record.name}: {rule} refused: {reason} ({len(places)})"
+                parts.append(details(title, preformatted("\n".join(places))))
+            parts += [preformatted(f"{record.name}: repair, {text}") for text in record.repairs]
+            for way, places in _by_reason(record.fallbacks).items():
+                title = f"{record.name}: {way}"
+                parts.append(details(title, preformatted("\n".join(places)), shown=True))
+        return "".join(parts)
 
     def __str__(self) -> str:
         rows = [("pass", "ms", "nodes", "rules"), *self._rows()]

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from magmagraph.inspect.pictures.scene import Scene
-from magmagraph.ir.graph import freeze, topological
-from magmagraph.ir.lines import Group, Line
 
 import magmagraph as mg
 from magmagraph import cli
+from magmagraph.inspect.pictures.scene import Scene
+from magmagraph.ir.graph import freeze, topological
+from magmagraph.ir.lines import Group, Line
 
 
 def scopes(*roots: mg.Node) -> set[str]:

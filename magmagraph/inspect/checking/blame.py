@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import MagmagraphError
 from ...ir.graph import Graph, Node
+from ...ir.html import Displayed
 from ...ir.op import Kind, describe
 from ...ops.control.observing import range_of
 from ..values import latest
@@ -42,7 +43,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class NonFinite:
+class NonFinite(Displayed):
     """The node to blame for values that are not finite.
 
     Attributes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...ir.graph import Graph, Node, Trace
+from ...ir.graph import Graph, Node, Trace, operations
 from ...ir.lines import Group
 from ...ir.op import Effect, Kind
 from ...text.writing import Writer
@@ -15,6 +15,7 @@ from .layered import Layout
 from .scene_frame import Frame, Item, join
 
 _APART = 4  # steps of a path between two readers of a leaf from which on it is drawn twice
+_NAMED = 3  # operations in the title of a kernel
 _LONGEST = 40  # characters of a name
 _SHOWN = ("axis", "axes", "permutation", "index")  # attributes that stand in labels, if short
 _SHORT = 12
@@ -138,7 +139,7 @@ class Scene:
 
     def _kernel(self, node: Node, bodies: Sequence[Graph]) -> None:
         """Add a frame that shows the body of a fused node."""
-        frame = self._frame(self._group(node)).open("kernel", node, "fused")
+        frame = self._frame(self._group(node)).open(kernel_title(node), node, "fused")
         operands = iter(node.inputs)
         results: list[Source | Node] = []
         for body in bodies:
@@ -332,6 +333,22 @@ def label_of(node: Node, operands: Sequence[Node]) -> str:
             parts.append(f"{name}={text}")
     text = " ".join(parts)
     return _cut(f"{node.name} = {text}" if node.name else text)
+
+
+def kernel_title(node: Node) -> str:
+    """Return the title of a kernel's frame: what it computes, so that kernels can be told apart.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=(3,))
+    >>> f = mg.function([x], mg.exp(x) + 1.0).compile()
+    >>> kernel_title(f.graph.outputs[0])
+    'kernel: exp, add'
+    """
+    names = operations(node)
+    more = len(names) - _NAMED
+    return f"kernel: {', '.join(names[:_NAMED])}" + (f" and {more} more" if more > 0 else "")
 
 
 def style_of(node: Node) -> str:

@@ -106,8 +106,10 @@ function renderEvidence(app, panel) {
 }
 
 function table(head, rows, left = []) {
-  const cell = (tag, value, i) => element(tag, { class: left.includes(i) ? "left" : "count" }, value ?? "");
-  return element("div", { class: "wide" }, element("table", {},
+  const cell = (tag, value, i) => element(tag, {
+    class: left.includes(i) ? "left" : "count", scope: tag === "th" ? "col" : null,
+  }, value ?? "");
+  return element("div", { class: "wide", tabindex: 0 }, element("table", {},
     element("thead", {}, element("tr", {}, ...head.map((text, i) => cell("th", text, i)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((v, i) => cell("td", v, i)))))));
 }

@@ -2,7 +2,11 @@
 
 A first call then compiles no more than its own kernels. Where there is no C compiler, or it fails,
 the wheel holds Python alone, and what is missing is compiled when it is first needed: nothing here
-ends an installation. MAGMAGRAPH_INSTALLED=0 builds none, for a wheel that is to be given away.
+ends an installation. MAGMAGRAPH_INSTALLED=0 builds none.
+
+MAGMAGRAPH_PORTABLE=1 is for a wheel that is given away: its libraries are for each variant of this
+kind of machine (x86-64-v3 and v4; aarch64), whatever processor builds them, and the machine that
+imports them takes the best that it runs, without a compiler. An error ends such a build.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+PORTABLE_SECONDS = 1200.0  # for all variants
 SECONDS = 30.0  # after which what is not built yet is left out
 # Packages whose own first lines import what need not be installed yet.
 BARE = ("magmagraph", "magmagraph.ops", "magmagraph.ops.convolution")
@@ -35,11 +40,17 @@ class InstalledLibraries(BuildHookInterface):
         """Build, and say what the wheel holds."""
         if os.environ.get("MAGMAGRAPH_INSTALLED", "1").strip().lower() in OFF:
             return
+        portable = os.environ.get("MAGMAGRAPH_PORTABLE", "0").strip().lower() not in OFF
         try:
             self._folder = tempfile.mkdtemp(prefix="magmagraph-")
             installing = _module(Path(self.root), "magmagraph.runtime.cpu.installing")
-            count = installing.build(Path(self._folder), SECONDS)
+            if portable:
+                count = installing.build_portable(Path(self._folder), PORTABLE_SECONDS)
+            else:
+                count = installing.build(Path(self._folder), SECONDS)
         except Exception as error:  # whatever it is, the package works without
+            if portable:
+                raise  # but who asked for a wheel to give away wants it whole
             self.app.display_warning(f"no libraries are built ahead: {error}")
             return
         if not count:

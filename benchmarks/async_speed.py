@@ -119,7 +119,8 @@ def main() -> None:
     opening.require("mpi", *(("gpu",) if given.device == "cuda" else ()))
     name = "async_speed" if given.device == "cpu" else "cuda_async"
     more = ["--device", given.device]
-    results: dict[str, Any] = {"1": {"alone": common.on_ranks(__file__, 1, ["--one", "allreduce", *more])}}
+    alone = common.on_ranks(__file__, 1, ["--one", "allreduce", *more])
+    results: dict[str, Any] = {"1": {"alone": alone}}
     for ranks in given.ranks:
         results[str(ranks)] = {
             way: common.on_ranks(__file__, ranks, ["--one", way, *more], timeout=200)

@@ -39,7 +39,8 @@ h3 { font-size: 1rem; margin: 0 0 .4rem; }
 th, td { text-align: right; padding: .15rem .6rem; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 thead { border-bottom: 1px solid var(--line); }
-figure { margin: .8rem 0; max-width: 100%; overflow-x: auto; } figcaption, .from { color: var(--muted); font-size: .85rem; }
+figure { margin: .8rem 0; max-width: 100%; overflow-x: auto; }
+figcaption, .from { color: var(--muted); font-size: .85rem; }
 .figures { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 .figures figure { max-width: 100%; overflow-x: auto; }
 svg .axis { stroke: currentColor; fill: none; } svg .grid { stroke: #8884; fill: none; }

@@ -110,7 +110,7 @@ class History(Displayed, Mapping[str, list[Any]]):
                 )
             ) from error
 
-        class Drawn(Figure):  # type: ignore[misc]
+        class Drawn(Figure):
             """A figure that notebooks show whether or not they have imported pyplot."""
 
             def _repr_png_(self) -> bytes:

@@ -71,7 +71,9 @@ def refused(arguments: list[str], capsys: Any, status: int = 1) -> str:
     return captured.err[len(f"magmagraph {arguments[0]}: ") : -1]
 
 
-@pytest.mark.parametrize("name", ["show", "explain", "profile", "autotune", "tune", "search", "bench"])
+@pytest.mark.parametrize(
+    "name", ["show", "explain", "profile", "autotune", "tune", "search", "bench"]
+)
 def test_every_command_has_help(name: str, capsys: Any) -> None:
     assert cli.main([name, "--help"]) == 0
     text = capsys.readouterr().out

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,19 +23,77 @@ from .sources import Fixed, fixed_sources
 from .toolchain import (
     BASE_FLAGS,
     INDEX,
+    VARIANTS,
     Compiler,
     end_run,
     find_command,
     library_key,
     machine,
     machine_flags,
+    portable_key,
     probe_key,
     question,
     start_run,
     told,
 )
 
-__all__ = ["build"]
+__all__ = ["build", "build_portable"]
+
+
+def build_portable(folder: Path, seconds: float) -> int:
+    """Build libraries that do not depend on this processor, and return how many.
+
+    For wheels that are given away: each library once for each variant of this kind of machine,
+    of which the one that reads them takes the best that it can run.
+
+    Parameters
+    ----------
+    folder, seconds
+        As of `build`; what is not built in time raises, as a wheel is whole or is not.
+
+    Raises
+    ------
+    LookupError
+        Where no compiler works, none builds for a variant, or a library is missing at the end.
+    """
+    end = time.monotonic() + seconds
+    command = find_command(os.environ.get("MAGMAGRAPH_CC", ""), os.environ.get("PATH", ""))
+    variants = VARIANTS.get(platform.machine(), ())
+    if not variants:
+        raise LookupError(f"there are no variants for {platform.machine()}")
+    record: dict[str, dict[str, dict[str, str]]] = {}
+    for variant in variants:
+        compiler = _asked(command, end, [variant.flags])
+        built = _build_all(folder, compiler, f".{variant.name}", end)
+        missing = [fixed.name for fixed in fixed_sources() if fixed.name not in built]
+        if missing:
+            raise LookupError(f"{command[0]} built no {', '.join(missing)} for {variant.name}")
+        record[variant.name] = {
+            portable_key("-O" + fixed.level, fixed.source): built[fixed.name]
+            for fixed in fixed_sources()
+        }
+    (folder / INDEX).write_text(json.dumps({"portable": record}, indent=1), encoding="utf-8")
+    return sum(map(len, record.values()))
+
+
+def _build_all(
+    folder: Path, compiler: Compiler, suffix: str, end: float
+) -> dict[str, dict[str, str]]:
+    """Build all sources, and return by name the file of each that was built, and its digest."""
+    wanted = sorted(fixed_sources(), key=lambda fixed: -len(fixed.source))
+    built: dict[str, dict[str, str]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
+        ThreadPoolExecutor(max(1, allowed_cores())) as pool,
+    ):
+        made = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), wanted)
+        for fixed, data in zip(wanted, made, strict=True):
+            if data is None:
+                continue
+            name = f"{fixed.name}{suffix}.so"
+            (folder / name).write_bytes(data)
+            built[fixed.name] = {"file": name, "sha256": hashlib.sha256(data).hexdigest()}
+    return built
 
 
 def build(folder: Path, seconds: float) -> int:
@@ -55,21 +115,13 @@ def build(folder: Path, seconds: float) -> int:
     """
     end = time.monotonic() + seconds
     command = find_command(os.environ.get("MAGMAGRAPH_CC", ""), os.environ.get("PATH", ""))
-    compiler = _asked(command, end)
-    wanted = sorted(fixed_sources(), key=lambda fixed: -len(fixed.source))
-    libraries: dict[str, dict[str, str]] = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
-        ThreadPoolExecutor(max(1, allowed_cores())) as pool,
-    ):
-        made = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), wanted)
-        for fixed, data in zip(wanted, made, strict=True):
-            if data is None:
-                continue
-            (folder / f"{fixed.name}.so").write_bytes(data)
-            libraries[library_key(compiler, "-O" + fixed.level, fixed.source)] = {
-                "file": f"{fixed.name}.so", "sha256": hashlib.sha256(data).hexdigest(),
-            }  # fmt: skip
+    compiler = _asked(command, end, machine_flags())
+    built = _build_all(folder, compiler, "", end)
+    libraries = {
+        library_key(compiler, "-O" + fixed.level, fixed.source): built[fixed.name]
+        for fixed in fixed_sources()
+        if fixed.name in built
+    }
     if libraries:
         record = {
             "probe": probe_key(command),
@@ -85,9 +137,11 @@ def build(folder: Path, seconds: float) -> int:
     return len(libraries)
 
 
-def _asked(command: tuple[str, ...], end: float) -> Compiler:
-    """Return the version text of a compiler."""
-    for extra in machine_flags():
+def _asked(
+    command: tuple[str, ...], end: float, choices: Sequence[tuple[str, ...]]
+) -> Compiler:
+    """Return a compiler with the first flags of some that it takes."""
+    for extra in choices:
         flags = BASE_FLAGS + extra
         try:
             done = subprocess.run(

@@ -39,20 +39,64 @@ import numpy as np
 import magmagraph as mg
 x = mg.input("x", shape=("n", 100))
 W = mg.var("W", shape=(100, 7), init=mg.init.ones())
-y = mg.tanh(x @ W)
+y = mg.sin(mg.tanh(x @ W) + 3.0)
 f = mg.optimizer.SGD(0.1).step(mg.mean(y * y), [W], inputs=[x], outputs=[y], device="cpu")
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     (got,) = f(np.full((3, 100), 0.01, np.float32))
-np.testing.assert_allclose(np.asarray(got), np.tanh(1.0), rtol=1e-5)
+np.testing.assert_allclose(np.asarray(got), np.sin(np.tanh(1.0) + 3.0), rtol=1e-4)
 kinds = {{type(step.node.op).__name__ + step.kernel for step in f.plan.steps}}
 taken = {{f.plan.steps[row.step].kernel for row in f.report.fallbacks}}
 print(len(said), "gemm" in taken, "fused" in taken)
 """
 
 
+NETWORK = """
+import sys
+sys.path.insert(0, {place!r})
+import numpy as np
+import magmagraph as mg
+x = mg.input("x", shape=("batch", 30))
+t = mg.input("t", shape=("batch", 2))
+y = mg.nn.Dense(2)(mg.nn.Dense(7, activation="tanh")(x))
+loss = mg.mse(y, t)
+weights = [n for n in mg.ir.graph.topological([loss]) if "state" in n.attrs]
+step = mg.optimizer.SGD(0.1).step(loss, weights, inputs=[x, t], outputs=[loss], device="cpu")
+rng = np.random.default_rng(0)
+feeds = rng.normal(size=(50, 30)).astype("f"), rng.normal(size=(50, 2)).astype("f")
+losses = [float(step(*feeds)[0]) for _ in range(20)]
+assert losses[-1] < 0.7 * losses[0], losses
+assert not step.report.fallbacks, step.report.fallbacks
+print(sum(s.kernel == "fused" for s in step.plan.steps))
+"""
+REGIONS = """
+import runpy, sys
+sys.path.insert(0, {root!r})
+import magmagraph as mg
+made = runpy.run_path({script!r})
+made["main"].__globals__["functions"] = lambda: ()
+made["main"].__globals__["networks"] = lambda: made["network"](1, "tanh", "mse", mg.optimizer.SGD(1))
+sys.argv = ["common_regions.py", {path!r}]
+made["main"]()
+"""
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def regions(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The kernels of one common program."""
+    script = ROOT / "packaging" / "common_regions.py"
+    if not script.exists():
+        pytest.skip("an installed copy has no top level")
+    path = tmp_path_factory.mktemp("regions") / "regions.json"
+    program = REGIONS.format(root=str(ROOT), script=str(script), path=str(path))
+    environment = {k: v for k, v in os.environ.items() if k != "MAGMAGRAPH_OPTIMIZATION"}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment)
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, regions: list[dict[str, Any]]) -> Path:
     """A folder as a wheel holds it, of few libraries, for the variants that run here."""
     try:
         find_compiler()
@@ -60,16 +104,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(error))
     if not toolchain.variants_here():
         pytest.skip("this processor runs none of the variants")
+    best = toolchain.variants_here()[0]
     place = tmp_path_factory.mktemp("wheel")
     few = [fixed for fixed in sources.fixed_sources() if fixed.name in FEW]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(installing, "fixed_sources", lambda: few)
         patch.setattr(toolchain, "machine", lambda: ("another", "machine"))
         patch.setattr(installing, "machine", lambda: ("another", "machine"))
+        patch.setattr(installing, "VARIANTS", {platform.machine(): (best,)})  # one saves time
         libraries = place / toolchain.FOLDER
         libraries.mkdir()
-        count = installing.build_portable(libraries, 300.0)
-    assert count == len(FEW) * len(toolchain.VARIANTS[platform.machine()])
+        count = installing.build_portable(libraries, 300.0, regions)
+    assert count == len(FEW) + len(regions)
     return place
 
 
@@ -90,22 +136,32 @@ def run(program: str, place: Path, tmp_path: Path, *options: str) -> str:
     return done.stdout
 
 
-def test_the_index_depends_on_no_processor_and_no_compiler(folder: Path) -> None:
+def test_the_index_depends_on_no_processor_and_no_compiler(
+    folder: Path, regions: list[dict[str, Any]]
+) -> None:
     record = json.loads((folder / toolchain.FOLDER / toolchain.INDEX).read_text())
-    variants = toolchain.VARIANTS[platform.machine()]
     assert list(record) == ["portable"]
-    assert list(record["portable"]) == [variant.name for variant in variants]
+    assert list(record["portable"]) == [toolchain.variants_here()[0].name]
     keys = {toolchain.portable_key("-O" + f.level, f.source) for f in sources.fixed_sources()}
     for entries in record["portable"].values():
-        assert len(entries) == len(FEW)
-        assert set(entries) <= keys
-    assert not any("native" in flag for variant in variants for flag in variant.flags)
+        own = {key for region in regions for key in region["keys"]}
+        assert set(entries) - own <= keys
+        assert len(entries) == len(FEW) + len(own)
+    flags = [v.flags for variants in toolchain.VARIANTS.values() for v in variants]
+    assert not any("native" in flag for own in flags for flag in own)
 
 
 def test_products_run_compiled_without_a_compiler(folder: Path, tmp_path: Path) -> None:
     name = run(PRODUCT, folder, tmp_path, "-W", "error").strip()
     best = toolchain.variants_here()[0].name
     assert name == str(folder / toolchain.FOLDER / f"support.{best}.so")
+    assert not list(tmp_path.glob("cache/**/*.so"))
+
+
+def test_a_common_program_runs_compiled_without_a_compiler(folder: Path, tmp_path: Path) -> None:
+    """Of other sizes than those that the wheel's kernels were made for."""
+    fused = run(NETWORK, folder, tmp_path, "-W", "error")
+    assert int(fused) >= 1
     assert not list(tmp_path.glob("cache/**/*.so"))
 
 

@@ -82,9 +82,9 @@ class NumpyPrepared:
             self._why = Refused("MAGMAGRAPH_COMPILER=off", expected=True)
             apply_threads()
             return
+        kernels = fused.Kernels()
         try:
             chosen = _affordable(plan, steps, budget)
-            kernels = fused.Kernels()
             kernels.build([bodies_of(plan.steps[i]) for i in chosen])
             support()  # a plan without fused steps meets a missing compiler here
             self.prepared = Prepared(kernels, frozenset(chosen))
@@ -96,16 +96,17 @@ class NumpyPrepared:
             reason = error.first if isinstance(error, SourceRefused) else str(error).split("\n")[0]
             self._why = Refused(f"kernels are not compiled: {reason}", expected=True)
             _fall_back(reason)  # one warning for all steps
-            self._use_what_came_with_the_wheel()
+            self._use_what_is_there(kernels, chosen)
 
-    def _use_what_came_with_the_wheel(self) -> None:
-        """Run products and the like by their kernels without a compiler, where they are there."""
+    def _use_what_is_there(self, kernels: fused.Kernels, steps: Sequence[int]) -> None:
+        """Run without a compiler what has kernels all the same: those that came with a wheel."""
         try:
             support()
         except CompilerUnavailable:
             apply_threads()  # nobody else tells BLAS
         else:
-            self.prepared = Prepared(fused.Kernels(), frozenset())
+            there = (i for i in steps if kernels.has(bodies_of(self.plan.steps[i])))
+            self.prepared = Prepared(kernels, frozenset(there))
 
     def _note_fallbacks(self) -> None:
         """Note the steps that run in NumPy, whatever sizes the plan is bound to."""

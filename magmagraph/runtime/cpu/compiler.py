@@ -39,7 +39,7 @@ from .compilers import SourceRefused, expected, find_compiler, unavailable
 from .threads import available_threads
 from .toolchain import TIMEOUT, Compiler, end_run, kill_run, library_key, start_run
 
-__all__ = ["compile_libraries", "compile_library", "start_libraries"]
+__all__ = ["compile_libraries", "compile_library", "served_library", "start_libraries"]
 
 _loaded: MutableMapping[str, ctypes.CDLL] = weakref.WeakValueDictionary()
 _lasting: dict[str, ctypes.CDLL] = {}  # whose addresses are kept without them
@@ -113,6 +113,13 @@ def compile_libraries(
     if lasting:
         _lasting.update(zip(keys, libraries, strict=True))
     return libraries
+
+
+def served_library(source: str) -> ctypes.CDLL | None:
+    """Return a library that came with the wheel and has the kernels of a source, or None."""
+    (flag,) = _flags([source], None)
+    key = _served(flag, source)
+    return None if key is None else _loaded.get(key)
 
 
 def _served(flag: str, source: str) -> str | None:

@@ -27,7 +27,7 @@ from ..keys import content_key
 from . import toolchain
 from .toolchain import FOLDER, INDEX
 
-__all__ = ["Installed", "compiler", "found", "library", "portable_library"]
+__all__ = ["Installed", "compiler", "found", "is_portable", "library", "portable_library"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,12 @@ def library(key: str) -> Path | None:
     """Return the file of a library, read and found undamaged, or None."""
     there = found()
     return None if there is None else _checked(there, there.libraries.get(key))
+
+
+def is_portable() -> bool:
+    """Return whether a wheel brought libraries that this processor runs."""
+    there = found()
+    return there is not None and there.variant is not None
 
 
 def portable_library(flag: str, source: str) -> tuple[str, Path] | None:

@@ -12,9 +12,10 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from ...files.trust import temporary_place
 from ...ir.cores import allowed_cores
@@ -40,7 +41,9 @@ from .toolchain import (
 __all__ = ["build", "build_portable"]
 
 
-def build_portable(folder: Path, seconds: float) -> int:
+def build_portable(
+    folder: Path, seconds: float, regions: Sequence[Mapping[str, Any]] = ()
+) -> int:
     """Build libraries that do not depend on this processor, and return how many.
 
     For wheels that are given away: each library once for each variant of this kind of machine,
@@ -50,6 +53,9 @@ def build_portable(folder: Path, seconds: float) -> int:
     ----------
     folder, seconds
         As of `build`; what is not built in time raises, as a wheel is whole or is not.
+    regions
+        Libraries of generated kernels (packaging/common_regions.py): the "source", its "level",
+        and the "keys" of the kernels that are in it.
 
     Raises
     ------
@@ -61,26 +67,30 @@ def build_portable(folder: Path, seconds: float) -> int:
     variants = VARIANTS.get(platform.machine(), ())
     if not variants:
         raise LookupError(f"there are no variants for {platform.machine()}")
+    fixed = list(fixed_sources())
+    keys = {one.name: [portable_key("-O" + one.level, one.source)] for one in fixed}
+    for number, region in enumerate(regions):
+        fixed.append(Fixed(f"regions-{number}", region["source"], region["level"]))
+        keys[fixed[-1].name] = region["keys"]
     record: dict[str, dict[str, dict[str, str]]] = {}
+    count = 0
     for variant in variants:
         compiler = _asked(command, end, [variant.flags])
-        built = _build_all(folder, compiler, f".{variant.name}", end)
-        missing = [fixed.name for fixed in fixed_sources() if fixed.name not in built]
+        built = _build_all(fixed, folder, compiler, f".{variant.name}", end)
+        missing = [one.name for one in fixed if one.name not in built]
         if missing:
             raise LookupError(f"{command[0]} built no {', '.join(missing)} for {variant.name}")
-        record[variant.name] = {
-            portable_key("-O" + fixed.level, fixed.source): built[fixed.name]
-            for fixed in fixed_sources()
-        }
+        count += len(built)
+        record[variant.name] = {key: built[name] for name in built for key in keys[name]}
     (folder / INDEX).write_text(json.dumps({"portable": record}, indent=1), encoding="utf-8")
-    return sum(map(len, record.values()))
+    return count
 
 
 def _build_all(
-    folder: Path, compiler: Compiler, suffix: str, end: float
+    sources: Iterable[Fixed], folder: Path, compiler: Compiler, suffix: str, end: float
 ) -> dict[str, dict[str, str]]:
-    """Build all sources, and return by name the file of each that was built, and its digest."""
-    wanted = sorted(fixed_sources(), key=lambda fixed: -len(fixed.source))
+    """Build sources, and return by name the file of each that was built, and its digest."""
+    wanted = sorted(sources, key=lambda fixed: -len(fixed.source))
     built: dict[str, dict[str, str]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
@@ -116,7 +126,7 @@ def build(folder: Path, seconds: float) -> int:
     end = time.monotonic() + seconds
     command = find_command(os.environ.get("MAGMAGRAPH_CC", ""), os.environ.get("PATH", ""))
     compiler = _asked(command, end, machine_flags())
-    built = _build_all(folder, compiler, "", end)
+    built = _build_all(fixed_sources(), folder, compiler, "", end)
     libraries = {
         library_key(compiler, "-O" + fixed.level, fixed.source): built[fixed.name]
         for fixed in fixed_sources()

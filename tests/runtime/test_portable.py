@@ -75,7 +75,8 @@ sys.path.insert(0, {root!r})
 import magmagraph as mg
 made = runpy.run_path({script!r})
 made["main"].__globals__["functions"] = lambda: ()
-made["main"].__globals__["networks"] = lambda: made["network"](1, "tanh", "mse", mg.optimizer.SGD(1))
+sgd = mg.optimizer.SGD(1)
+made["main"].__globals__["networks"] = lambda: made["network"](1, "tanh", "mse", sgd)
 sys.argv = ["common_regions.py", {path!r}]
 made["main"]()
 """

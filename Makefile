@@ -1,6 +1,7 @@
 # make demo   train a network on digits and show what the compiler does      (under 3 minutes)
 # make test   everything that guards a commit: ruff, mypy, the tests         (11 minutes)
 # make site   build the documentation in build/site                        (under 3 minutes)
+# make seeds  set the MagmaDNN papers' tables and figures beside ours       (10 seconds)
 #
 # All need Python >= 3.11, make and a package index, and make their own environment in .venv.
 # Say PYTHON=python3.13 for another interpreter, ARGS="..." for arguments of the tool that is run.
@@ -15,7 +16,7 @@ PIP    := $(RUN) -m pip --disable-pip-version-check
 # four times as slow to start, and each worker compile all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-gpu replay bench docs site lint clean distclean
+.PHONY: demo test test-all test-gpu replay bench seeds docs site lint clean distclean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -52,6 +53,11 @@ bench: $(VENV)/.core
 	@for file in $$(grep -l '__name__ == "__main__"' benchmarks/*.py \
 	        | grep -v -e cpu_all.py -e targets.py -e faults_program.py); do \
 	    echo "== $$file"; $(RUN) $$file $(ARGS) || [ $$? = 77 ] || exit 1; done
+
+# The tables and figures of the MagmaDNN papers beside ours: build/seeds.html. It measures nothing and
+# needs no GPU: the numbers are those that the benchmarks recorded.
+seeds: $(VENV)/.core
+	$(RUN) benchmarks/seeds.py $(ARGS)
 
 docs: $(VENV)/.dev
 	$(RUN) docs/pictures.py

@@ -16,7 +16,7 @@ os.environ["MAGMAGRAPH_TUNING"] = "0"
 
 import magmagraph as mg
 from magmagraph.inspect.pictures.geometry import draw
-from magmagraph.inspect.pictures.scene import Scene, traced_scope
+from magmagraph.inspect.pictures.scene import Scene, traced_group
 from magmagraph.inspect.pictures.svg import picture
 from magmagraph.ir.graph import Graph
 
@@ -84,17 +84,17 @@ def softmax() -> Any:
 def both(function: Any, title: str) -> str:
     """Return what was written beside what runs."""
     function.compile()
-    scope = traced_scope(function.trace)
-    before = _scene(function.source_graph, scope)
-    after = _scene(function.graph, scope, before)
+    group = traced_group(function.trace)
+    before = _scene(function.source_graph, group)
+    after = _scene(function.graph, group, before)
     drawings = [("what is written", draw(before.root)), ("what runs", draw(after.root))]
     return picture(drawings, source=False, title=title)
 
 
-def _scene(graph: Graph, scope: Callable[[Any], str], like: Scene | None = None) -> Scene:
+def _scene(graph: Graph, group: Callable[[Any], Any], like: Scene | None = None) -> Scene:
     nodes = list(dict.fromkeys((*graph.inputs, *graph.nodes)))
     hint = {} if like is None else like.places()
-    return Scene(nodes, graph.outputs, graph.updates, hint, scope)
+    return Scene(nodes, graph.outputs, graph.updates, hint, group)
 
 
 def pictures() -> dict[str, str]:

@@ -15,6 +15,7 @@ from .ops import register as _register  # first: what follows imports modules of
 
 from .dtypes import canonical as _canonical
 from .function import evaluation as _evaluation  # noqa: F401  it defines Node.eval
+from .function import notebooks as _notebooks  # noqa: F401  it defines Node._repr_html_
 from .functional import RECORDS as _COMPOSITES
 from .help.argument_errors import tell as _tell
 from .help.argument_errors import tell_classes as _tell_classes

@@ -24,6 +24,7 @@ from ..errors import GradientError, ShapeError, message
 from ..ir.collection import collection_paused
 from ..ir.graph import Node, topological
 from ..ir.identity import is_among
+from ..ir.lines import attribute, attributed
 from ..ir.nesting import leaves, like
 from ..ir.op import Parts, Refusal, describe
 from ..ops.control.identities import MARKER
@@ -34,6 +35,7 @@ from ..ops.leaf import constant
 from ..ops.reduction.primitives import sum_to
 from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import broadcast_to
+from .attribution import Attribution
 from .route import Route
 from .transforms.rebuild import observes, rebuild, unobserved
 
@@ -148,21 +150,26 @@ def sweep(
     Cotangents have the shapes and dtypes of their outputs. Where a target is computed from
     another one, the other's cotangent includes that path, unless targets are `free` of each other.
     """
-    with collection_paused():
-        return _sweep(outputs, cotangents, targets, free)
+    attribution = Attribution()
+    with collection_paused(), attributed(None):
+        return _sweep(outputs, cotangents, targets, free, attribution)
 
 
 def _sweep(
-    outputs: Sequence[Node], cotangents: Sequence[Node], targets: Labelled, free: bool
+    outputs: Sequence[Node],
+    cotangents: Sequence[Node],
+    targets: Labelled,
+    free: bool,
+    attribution: Attribution,
 ) -> list[Node | None]:
-    route = Route(outputs, [target for _, target in targets], free)
+    route = Route(outputs, [target for _, target in targets], free, attribution)
     if any(map(observes, route.order)):
         # Taps would hide expressions that have a stable form: the way leads through a copy without
         # them, which freezing makes one with the original again.
         copies = rebuild([*outputs, *(target for _, target in targets)], {}, unobserved)
         outputs, ends = copies[: len(outputs)], copies[len(outputs) :]
         targets = [(label, end) for (label, _), end in zip(targets, ends, strict=True)]
-        route = Route(outputs, ends, free)
+        route = Route(outputs, ends, free, attribution)
     wanted, order, operands_of = route.wanted, route.order, route.operands
     carries = set(wanted)  # nodes through which a gradient can reach a target
     for node in order:
@@ -174,6 +181,7 @@ def _sweep(
         arriving.setdefault(id(output), []).append(cotangent)
     found: dict[int, Node] = {}
     for node in reversed(order):
+        attribute(attribution.line(node))
         if isinstance(node.type, tuple):
             several = arriving_at.pop(id(node), None)
             if several is None or id(node) not in carries:

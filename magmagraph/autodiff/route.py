@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..ir.graph import Node, topological
+from ..ir.lines import attribute, attributed
 from ..ir.op import Parts
 from ..ops.rules.stable_forms import Form, stable_form
+from .attribution import Attribution
 
 _MOST_INSIDE = 256  # nodes that one form replaces; none comes near
 
@@ -27,15 +29,25 @@ class Route:
         The ends of the way.
     free
         Whether a target is taken as free, whatever it is computed from.
+    attribution
+        Gives the line of what is made for a node.
     """
 
-    def __init__(self, outputs: Sequence[Node], targets: Sequence[Node], free: bool) -> None:
+    def __init__(
+        self,
+        outputs: Sequence[Node],
+        targets: Sequence[Node],
+        free: bool,
+        attribution: Attribution,
+    ) -> None:
+        self._attribution = attribution
         self.wanted = {id(target) for target in targets}
         self._stop = (lambda node: id(node) in self.wanted) if free else None
         self.order = topological(outputs, stop=self._stop)
         # Only a target that is computed from others can lie inside of what a form replaces.
         self._inner = any(target.inputs for target in targets)
-        self._forms = self._find_forms()
+        with attributed(None):
+            self._forms = self._find_forms()
         if self._forms:
             self.order = _ordered(outputs, self.operands)
 
@@ -69,6 +81,7 @@ class Route:
         while waiting:
             added: list[Node] = []
             for node in waiting:
+                attribute(self._attribution.line(node))
                 form = stable_form(node)
                 if form is None or (self._inner and self._hides_target(node, form, known)):
                     continue

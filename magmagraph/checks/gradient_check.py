@@ -12,6 +12,7 @@ from ..autodiff.transforms.rebuild import rebuild
 from ..dtypes import COMPLEXES, is_complex, is_inexact
 from ..errors import GradientError, message
 from ..ir.graph import Graph, Node, freeze, topological
+from ..ir.html import Displayed, table_html
 from ..ir.interpret import evaluate
 from ..ir.nesting import leaves
 from ..ir.op import Kind
@@ -60,7 +61,7 @@ class TargetReport:
 
 
 @record(frozen=True)
-class GradientReport:
+class GradientReport(Displayed):
     """What `check_gradients` found: a record per target.
 
     Attributes
@@ -75,6 +76,15 @@ class GradientReport:
     def error(self) -> float:
         """The largest absolute difference of all."""
         return max((target.error for target in self.targets), default=0.0)
+
+    def _html(self) -> str:
+        rows = [("target", "compared", "largest error", "at", "gradient", "difference")]
+        rows += [
+            (t.name, f"{t.compared} of {t.elements}", f"{t.error:.2e}", str(list(t.index)),
+             f"{t.gradient:.9g}", f"{t.difference:.9g}")
+            for t in self.targets
+        ]
+        return table_html(rows)
 
     def __str__(self) -> str:
         rows = [

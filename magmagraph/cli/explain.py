@@ -6,7 +6,12 @@ Without NODE: the report of the compile, with all rules and the reasons of near 
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from ..function import Function
 from ..ir.graph import Node
@@ -24,15 +29,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "node",
         nargs="?",
         metavar="NODE",
-        help="a node's name, its operation, a line (12, or file.py:12), or its number in the "
-        "source graph (%%3); all that fit are explained",
+        help="a node's name, a name in the file (h of `h = x @ w`), an operation, a group "
+        "(softmax, or dense/gelu), a line (12, or file.py:12), or a number in the source graph "
+        "(%%3); all that fit are explained",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead")
 
 
 def run(chosen: argparse.Namespace) -> None:
     """Print the report, or the explanations."""
-    found, _, name = target.load(chosen.target)
+    found, space, name = target.load(chosen.target)
     function = target.function_of(found, name)
     function.compile()
     if chosen.node is None:
@@ -41,14 +47,70 @@ def run(chosen: argparse.Namespace) -> None:
             return
         print(function.report)
         return
-    explained = [function.explain(node) for node in _matching(function, chosen.node)]
+    names = _Names(function, space, chosen.target.rpartition(":")[0])
+    explained = [function.explain(node) for node in _matching(function, chosen.node, names)]
     if chosen.json:
         print(json.dumps([json.loads(one.to_json()) for one in explained], indent=2))
     else:
         print("\n\n".join(map(str, explained)))
 
 
-def _matching(function: Function, text: str) -> list[Node]:
+class _Names:
+    """The nodes that names of a program stand for."""
+
+    def __init__(self, function: Function, space: Mapping[str, Any], file: str) -> None:
+        self.function = function
+        self.space = space
+        self.file = file
+
+    def nodes(self, name: str) -> list[Node]:
+        """Return the nodes that a name of the file holds, else those of its assignments."""
+        known = {
+            user for member, users in self.function.trace.sources.items() for user in users
+        }
+        known.update(self.function.source_graph.nodes)
+        held = self.space.get(name)
+        members = held if isinstance(held, (list, tuple)) else [held]
+        found = [member for member in members if isinstance(member, Node) and member in known]
+        return found or [
+            node for first, last in self._assignments(name) for node in self._made(first, last)
+        ]
+
+    def _assignments(self, name: str) -> list[tuple[int, int]]:
+        """Return the first and the last line of each statement that assigns a name."""
+        with contextlib.suppress(OSError, SyntaxError):
+            tree = ast.parse(Path(self.file).read_text(encoding="utf-8"))
+            return [
+                (node.lineno, node.end_lineno or node.lineno)
+                for node in ast.walk(tree)
+                if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign))
+                and any(
+                    isinstance(part, ast.Name)
+                    and isinstance(part.ctx, ast.Store)
+                    and part.id == name
+                    for part in ast.walk(node)
+                )
+            ]
+        return []
+
+    def _made(self, first: int, last: int) -> list[Node]:
+        """Return what some lines of the file compute, without what they compute on the way."""
+        sources = self.function.trace.sources
+        path = Path(self.file).resolve()
+        here = [
+            user
+            for member in self.function.source_graph.nodes
+            for user in sources.get(member, [member])
+            if user.line is not None
+            and first <= user.line.number <= last
+            and Path(user.line.file).resolve() == path
+            and not (user.line.group is not None and user.line.group.in_gradient)
+        ]
+        inner = {operand for node in here for operand in node.inputs}
+        return [node for node in here if node not in inner]
+
+
+def _matching(function: Function, text: str, named: _Names) -> list[Node]:
     """Return the nodes of the source graph that a text names, or raise."""
     sources = function.trace.sources
     users = {node: sources.get(node, [node]) for node in function.source_graph.nodes}
@@ -57,13 +119,18 @@ def _matching(function: Function, text: str) -> list[Node]:
         if not text[1:].isdigit() or int(text[1:]) >= len(members):
             raise CommandError(f"there is no node {text}: they are %0 to %{len(members) - 1}")
         return [members[int(text[1:])]]
-    # The likeliest meaning first: a name, then an operation, then a line.
+    # The likeliest meaning first.
     for fits in (
         lambda node: node.name == text,
+        None,
         lambda node: node.op.name == text,
+        lambda node: node.line is not None and f"/{text}/" in f"/{node.line.scope}/",
         lambda node: node.line is not None and _is_line(str(node.line), text),
     ):
-        found = [next(u for u in own if fits(u)) for own in users.values() if any(map(fits, own))]
+        if fits is None:
+            found = named.nodes(text)
+        else:
+            found = [next(filter(fits, own)) for own in users.values() if any(map(fits, own))]
         if found:
             return found
     names = [own[0].name for own in users.values() if own[0].name]

@@ -22,6 +22,7 @@ from ..config import is_on
 from ..errors import CompilerUnavailable, ConfigError, DeviceError
 
 if TYPE_CHECKING:
+    from ..runtime.cpu.installed import Installed
     from ..runtime.cpu.toolchain import Compiler
 
 # The name under which it is installed, what it is for, and what brings it.
@@ -158,6 +159,7 @@ def _processor() -> Iterator[Fact]:
 def _compiler() -> Iterator[Fact]:
     """Yield the C compiler that builds the kernels."""
     from ..config import config
+    from ..runtime.cpu import installed
     from ..runtime.cpu.compilers import find_compiler
 
     try:
@@ -173,9 +175,23 @@ def _compiler() -> Iterator[Fact]:
         found = find_compiler()
     except CompilerUnavailable as error:
         yield Fact("CPU", "C compiler", "none: kernels run in NumPy, slower", str(error))
+        with contextlib.suppress(ConfigError):
+            there = installed.found()
+            if there is not None and there.portable:
+                yield _of_a_wheel(there)
     else:
         yield Fact("CPU", "C compiler", f"{shlex.join(found.command)}, {found.version}")
         yield _installed(found)
+
+
+def _of_a_wheel(found: Installed) -> Fact:
+    """Return which of a wheel's libraries this processor takes."""
+    name, variants = "installed libraries", ", ".join(found.portable)
+    if found.variant is None:
+        value = f"none for this processor; the wheel has {variants}, in {found.folder}"
+        return Fact("CPU", name, value, "they are compiled at the first call, by a C compiler")
+    count = len(found.portable[found.variant])
+    return Fact("CPU", name, f"{count} for {found.variant} (of {variants}), in {found.folder}")
 
 
 def _installed(compiler: Compiler) -> Fact:
@@ -196,6 +212,8 @@ def _installed(compiler: Compiler) -> Fact:
             return Fact("CPU", name, "not used: they are switched off", advice)
         advice = "install magmagraph with pip where a C compiler is at hand: faster first calls"
         return Fact("CPU", name, "none", advice)
+    if found.portable:
+        return _of_a_wheel(found)
     usable = sum(key in found.libraries for key in wanted)
     value = f"{usable} of {len(wanted)}, in {found.folder}"
     again = "install magmagraph again with pip: faster first calls"

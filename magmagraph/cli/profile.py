@@ -1,4 +1,4 @@
-"""Measure a function: each step under its roofs, and the time of each line of your source."""
+"""Measure a function: each step under its roofs, and the time of each line and each group."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from . import tables, target
 from .target import CommandError, positive
 
 LINES = 15  # of the source that are shown
+GROUPS = 40
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +59,20 @@ def run(chosen: argparse.Namespace) -> None:
     shown += [(f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.line) for x in lines[:LINES]]
     more = f"{len(lines) - LINES} more lines" if len(lines) > LINES else ""
     tables.show([*shown, ("", "", more)] if more else shown, (2,), "\nlines")
+    groups = profile.by_group()
+    if groups:
+        names = [("us", "share", "group")]
+        names += [
+            (
+                f"{x.nanoseconds / 1e3:.1f}",
+                f"{x.share:.0%}",
+                "  " * x.group.count("/") + x.group.rpartition("/")[2],
+            )
+            for x in groups[:GROUPS]
+        ]
+        if len(groups) > GROUPS:
+            names.append(("", "", f"{len(groups) - GROUPS} more groups"))
+        tables.show(names, (2,), "\ngroups")
     if chosen.check:
         print(f"\naccuracy\n{function.check(*feeds)}")
     if chosen.ablate:

@@ -6,11 +6,15 @@ Without -o the text goes to the standard output.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from ..errors import GraphError
+from ..function import Function
 from . import target
 from .target import CommandError
 
+_SIZED = (".html", ".json")  # what shows memory, which needs sizes
 FORMS = (".html", ".svg", ".dot", ".txt", ".json")
 
 
@@ -34,6 +38,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
     target.declare_feeds(parser)
 
 
+def _bound(function: Function, space: Mapping[str, Any], chosen: argparse.Namespace) -> str:
+    """Bind the sizes of a function's feeds, without a run, and return what they are."""
+    from ..inspect.checking.running import bind
+
+    function.compile()
+    feeds, text = target.feeds_of(function, space, chosen)
+    bind(function, feeds, {})
+    return f"sizes: those of {text}"
+
+
 def run(chosen: argparse.Namespace) -> None:
     """Write or print what was asked for."""
     from ..inspect.show import show
@@ -49,6 +63,8 @@ def run(chosen: argparse.Namespace) -> None:
         print(text)
         measured = evidence(function, *feeds)
         found = function
+    elif path is not None and path.suffix.lower() in _SIZED and isinstance(found, Function):
+        print(_bound(found, space, chosen))
     try:
         shown = show(found, source=not chosen.no_source, evidence=measured)
     except GraphError:

@@ -185,6 +185,11 @@ class Function:
         state = "not compiled yet" if self._compiled is None else f"{len(self.plan.steps)} steps"
         return f"<function{label} ({names}) -> {len(self._user_outputs)} outputs, {state}>"
 
+    def _repr_html_(self) -> str:
+        from .notebooks import function_html  # for notebooks alone
+
+        return function_html(self, self._compiled is not None)
+
     def __getstate__(self) -> dict[str, Any]:
         return {
             "inputs": self._inputs,

@@ -14,6 +14,7 @@ from ..config import config
 from ..dtypes import can_hold, canonical
 from ..errors import ArgumentError, ConfigError, DTypeError, ShapeError, message
 from ..ir.graph import Node
+from ..ir.html import Displayed, preformatted, table_html
 from ..ir.values.dlpack import host_array
 from ..ir.values.storage import DeviceStorage, HostStorage, Storage, UnifiedStorage, VariableStorage
 from ..ops.leaf import Variable, constant
@@ -48,7 +49,7 @@ def _check_ints(name: str, values: Any) -> None:
 
 
 
-class Tensor:
+class Tensor(Displayed):
     """An array that knows where its values are.
 
     Parameters
@@ -496,6 +497,14 @@ class Tensor:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the values and the kind of memory."""
         return (Tensor.of, (np.array(self.numpy()), self._memory, self._device))
+
+    def _html(self) -> str:
+        shape = " x ".join(map(str, self.shape)) or "scalar"
+        rows = [("shape", "dtype", "memory", "device", "bytes")]
+        rows.append(
+            (shape, self.dtype.name, self._memory, str(self._device), str(self.numpy().nbytes))
+        )
+        return table_html(rows, left=range(4)) + preformatted(str(self.numpy()))
 
     def __repr__(self) -> str:
         text = repr(self.numpy()).replace("array(", "Tensor(").replace("\n", "\n ")

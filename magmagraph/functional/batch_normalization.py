@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.control.identities import MARKER, OWN_STATISTICS
 from ..ops.convert import as_node, cast
@@ -44,6 +45,7 @@ def _of_batch(x: Node, axes: list[int]) -> tuple[Node, Node, Node]:
     return _marked(average), _marked(var), centered  # which becomes rows again, and is marked then
 
 
+@grouped
 def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
     """Return mean and variance of each channel, over all other axes.
 
@@ -73,6 +75,7 @@ def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
     return like(reshape(average, extent), x), like(reshape(var, extent), x)
 
 
+@grouped
 def batch_norm(
     x: Any,
     scale: Any = None,
@@ -141,6 +144,7 @@ def batch_norm(
     return like(scaled(call, node, result, scale, offset, [axis]), x)
 
 
+@grouped
 def running_statistics(
     x: Any, running_mean: Any, running_var: Any, *, momentum: float = 0.1, axis: int = 1
 ) -> tuple[Node, Node]:

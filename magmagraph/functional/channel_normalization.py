@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ir.types import MOST_TERMS
 from ..ops.elementwise.arithmetic import add, multiply
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@grouped
 def group_norm(
     x: Any,
     groups: int,
@@ -99,6 +101,7 @@ def group_norm(
     return like(reshape(result, node.shape), x)
 
 
+@grouped
 def instance_norm(
     x: Any, scale: Any = None, offset: Any = None, *, eps: float = 1e-5, axis: int = 1
 ) -> Node:
@@ -149,6 +152,7 @@ def instance_norm(
     return like(normalized(call, node, centered, var, scale, offset, [axis], eps), x)
 
 
+@grouped
 def local_response_norm(
     x: Any,
     size: int,

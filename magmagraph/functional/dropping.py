@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ShapeError, message
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ir.types import Extent
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
@@ -37,6 +38,7 @@ def _masked(x: Node, rate: Any, shape: tuple[Extent, ...]) -> Node:
     return where(kept, multiply(x, factor), 0.0)
 
 
+@grouped
 def dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
     """Set elements to zero at random and scale the others up, so that the mean stays.
 
@@ -75,6 +77,7 @@ def dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
     return node if _idle(rate, training) else _masked(node, rate, node.shape)
 
 
+@grouped
 def spatial_dropout(x: Any, rate: float | Node, training: bool = True, axis: int = 1) -> Node:
     """Set whole channels to zero at random and scale the others up.
 
@@ -123,6 +126,7 @@ def spatial_dropout(x: Any, rate: float | Node, training: bool = True, axis: int
 _SATURATED = -1.0507009873554805 * 1.6732632423543772
 
 
+@grouped
 def alpha_dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
     """Drop elements so that mean 0 and variance 1 stay, for networks with `selu`.
 

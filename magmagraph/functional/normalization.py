@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import maximum
@@ -51,6 +52,7 @@ def scaled(
     return result
 
 
+@grouped
 def layer_norm(
     x: Any, scale: Any = None, offset: Any = None, axis: Axes = -1, eps: float = 1e-5
 ) -> Node:
@@ -95,6 +97,7 @@ def layer_norm(
     return like(normalized(call, node, centered, var, scale, offset, axes, eps), x)
 
 
+@grouped
 def rms_norm(
     x: Any, scale: Any = None, axis: Axes = -1, eps: float | None = None
 ) -> Node:
@@ -141,6 +144,7 @@ def rms_norm(
     return like(normalized(call, node, node, square_mean, scale, None, axes, least), x)
 
 
+@grouped
 def standardize(x: Any, axis: Axes = -1, eps: float = 1e-5) -> Node:
     """Bring each row to mean 0 and variance 1: `layer_norm` without parameters.
 
@@ -174,6 +178,7 @@ def standardize(x: Any, axis: Axes = -1, eps: float = 1e-5) -> Node:
     return like(layer_norm(node, axis=axes, eps=eps), x)
 
 
+@grouped
 def normalize(x: Any, ord: Any = 2, axis: Axes = -1, eps: float = 1e-12) -> Node:
     """Divide vectors by their length.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..losses import shifted
 from ..ops.control.identities import stop_gradient
@@ -48,6 +49,7 @@ def _counted(score: Node, axes: Any, mask: Node) -> tuple[Node, Node]:
     return power, chosen(equal(total, 0), 1, total)
 
 
+@grouped
 def softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     """Turn scores into probabilities: ``exp(x) / sum(exp(x))`` along axes, without overflow.
 
@@ -89,6 +91,7 @@ def softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     return like(divide(power, sum(power, axes, keepdims=True)), x)
 
 
+@grouped
 def log_softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     """Return the logarithm of `softmax`, exact also where a probability underflows.
 
@@ -131,6 +134,7 @@ def log_softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     return like(subtract(shift, log(sum(exp(shift), axes, keepdims=True))), x)
 
 
+@grouped
 def softmin(x: Any, axis: Axes = -1) -> Node:
     """Return the softmax of the negatives: the smallest score has the largest probability.
 
@@ -162,6 +166,7 @@ def softmin(x: Any, axis: Axes = -1) -> Node:
     return like(softmax(negative(score), axes), x)
 
 
+@grouped
 def logmeanexp(
     x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Node:
@@ -213,6 +218,7 @@ def logmeanexp(
     return like(subtract(total, log(cast(extent(count), total.dtype))), x)
 
 
+@grouped
 def gumbel_softmax(
     x: Any, temperature: float | Node = 1.0, *, axis: int = -1, hard: bool = False
 ) -> Node:

@@ -34,6 +34,8 @@ def _is_binding(error: BaseException, function: Callable[..., Any]) -> bool:
     if type(error) is not TypeError:
         return False
     trace = error.__traceback__
+    if hasattr(function, "__group__") and trace is not None:
+        trace = trace.tb_next  # of ir.lines.grouped, which takes any arguments
     if trace is None or trace.tb_next is None:
         return True
     # A function that is made from a table binds its arguments itself.
@@ -144,7 +146,8 @@ def tell(
     module = namespace["__name__"]
     for name in names:
         value = namespace.get(name)
-        if isinstance(value, FunctionType) and not hasattr(value, "__wrapped__"):
+        wrapped = hasattr(value, "__wrapped__") and not hasattr(value, "__group__")
+        if isinstance(value, FunctionType) and not wrapped:
             first = value.__name__
             own = first if namespace.get(first) is value else name
             check = None if check_of is None else check_of(value)

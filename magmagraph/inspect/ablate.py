@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MagmagraphError
+from ..ir.html import Displayed, table_html
 from ..ir.tables import table
 from ..text.writing import dump
 from .checking.running import Feeds, bind, kept_variables
@@ -54,7 +55,7 @@ class Ablation:
 
 
 @dataclass(frozen=True)
-class Ablations:
+class Ablations(Displayed):
     """One measurement for each optional pass, the whole first. Prints as a table."""
 
     rows: tuple[Ablation, ...]
@@ -138,6 +139,9 @@ class Ablations:
                 )
             )
         return rows
+
+    def _html(self) -> str:
+        return table_html(self.table(), left=(0, 7))
 
     def __str__(self) -> str:
         return table(self.table(), left=(0, 7))

@@ -8,7 +8,8 @@ of a value ("inf" where infinite). Version 1 has these keys:
   ``gigabytes_per_second``, ``gigaflops`` by dtype, ``latency``, ``levels`` with ``name``,
   ``bytes``, ``read`` and ``copied``) or None; ``steps``, each with what `StepProfile.as_dict`
   gives, ``source_nodes``, ``begin`` and ``stream``; ``nodes`` (``node``, ``nanoseconds``,
-  ``bytes``, ``flops``); ``lines`` (``line``, ``nanoseconds``, ``share``).
+  ``bytes``, ``flops``); ``lines`` (``line``, ``nanoseconds``, ``share``);
+  ``groups`` (``group``, ``nanoseconds``, ``share``): scopes, layers and functions.
 - ``check``: ``ok``; ``measures`` (``name``, ``error``, ``allowed``, ``where``); ``blame``
   (``name``, ``rule``, ``pass``, ``node``, ``source_nodes``, ``sources``, ``increase``, ``text``) or
   None; ``repairs``, ``not_finite``, ``notes``; ``nodes`` (``node``, ``error``): what rounding does
@@ -137,6 +138,7 @@ def _profile(function: Any, measured: Profile, positions: Positions) -> dict[str
         "steps": steps,
         "nodes": _shared(measured, positions),
         "lines": [vars(line) for line in measured.by_line()],
+        "groups": [vars(group) for group in measured.by_group()],
     }
 
 

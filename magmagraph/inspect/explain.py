@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import GraphError, message
 from ..ir.graph import Graph, Node
+from ..ir.html import Displayed, table_html
 from ..ir.identity import same_nodes
 from ..ir.op import Kind, describe
 from ..ir.plan import Place, Plan, Role
@@ -84,7 +85,7 @@ class KernelUse:
 
 
 @dataclass
-class Explanation:
+class Explanation(Displayed):
     """The history of a node through the passes.
 
     Attributes
@@ -112,10 +113,17 @@ class Explanation:
         """The user's lines that made it."""
         return list(dict.fromkeys(str(node.line) for node in self.sources if node.line))
 
+    @property
+    def groups(self) -> list[str]:
+        """The scopes, layers and functions that made it, such as ``dense/gelu``."""
+        lines = [node.line for node in self.sources if node.line]
+        return list(dict.fromkeys(line.scope for line in lines if line.scope))
+
     def text(self) -> str:
         """Return the explanation, a line for each thing that happened."""
         lines = [_label(self.node)]
-        lines += [f"  made at {line}" for line in self.lines]
+        places = dict.fromkeys(node.line.place for node in self.sources if node.line)
+        lines += [f"  {place}" for place in places]
         if len(self.sources) > 1:
             lines.append(f"  {len(self.sources)} equal expressions, computed once")
         lines += [f"  {stage.name}: {stage.text}" for stage in self.stages]
@@ -131,6 +139,7 @@ class Explanation:
                 "version": VERSION,
                 "node": _label(self.node),
                 "lines": self.lines,
+                "groups": self.groups,
                 "stages": [
                     {
                         "pass": stage.name,
@@ -145,6 +154,17 @@ class Explanation:
             },
             indent=indent,
         )
+
+    def _html(self) -> str:
+        places = dict.fromkeys(node.line.place for node in self.sources if node.line)
+        rows = [("", _label(self.node)), *(("line", place) for place in places)]
+        if len(self.sources) > 1:
+            rows.append(("", f"{len(self.sources)} equal expressions, computed once"))
+        rows += [(stage.name, stage.text) for stage in self.stages]
+        rows += [("plan", str(use)) for use in self.kernels]
+        if self.memory:
+            rows.append(("plan", self.memory))
+        return table_html(rows, left=(0, 1))
 
     def __str__(self) -> str:
         return self.text()

@@ -111,5 +111,6 @@ def _attributes(node: Node, writer: Writer) -> dict[str, Any]:
         "dtype": dtypes if several else dtypes[0],
         "shape": shapes if several else shapes[0],
         "line": str(node.line) if node.line else None,
+        "group": node.line.scope if node.line else "",
         "node": node,
     }

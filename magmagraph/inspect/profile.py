@@ -18,6 +18,7 @@ from ..errors import GraphError, message
 from ..files.writing import write_file
 from ..ir import dims
 from ..ir.graph import Node, operations
+from ..ir.html import Displayed, details, table_html
 from ..ir.plan import Role, Step
 from ..ir.tables import table
 from ..ir.types import FilePath
@@ -139,7 +140,16 @@ class LineProfile:
 
 
 @dataclass(frozen=True)
-class Profile:
+class GroupProfile:
+    """A scope, layer or function, measured: `nanoseconds` of what is in it, and their share."""
+
+    group: str
+    nanoseconds: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Profile(Displayed):
     """The steps of a plan, measured. Iterates over them; prints as a table.
 
     Attributes
@@ -207,6 +217,28 @@ class Profile:
         order = sorted(taken.items(), key=lambda pair: -pair[1])
         return [LineProfile(line, round(ns), ns / whole) for line, ns in order]
 
+    def by_group(self) -> list[GroupProfile]:
+        """Return the time of each scope, layer and function, those within included.
+
+        Returns
+        -------
+        list of GroupProfile
+            In the order of first use, each after the one around it. Calls of one name in the same
+            group are one row; the backward pass is the group ``gradient``.
+        """
+        taken: dict[str, float] = {}
+        for node, nanoseconds in self.by_node().items():
+            group = node.line.group if node.line else None
+            around = [] if group is None else [outer.path for outer in group.around()]
+            for path in reversed(around):
+                taken[path] = taken.get(path, 0.0) + nanoseconds
+        whole = max(1, self.nanoseconds)
+        first = {path: i for i, path in enumerate(taken)}
+        order = sorted(
+            taken, key=lambda path: [first[outer] for outer in _outer_paths(path)]
+        )
+        return [GroupProfile(path, round(taken[path]), taken[path] / whole) for path in order]
+
     def __iter__(self) -> Iterator[StepProfile]:
         return iter(self.steps)
 
@@ -223,6 +255,7 @@ class Profile:
                 "peaks": None if self.peaks is None else self.peaks.as_dict(),
                 "steps": [step.as_dict() for step in self.steps],
                 "lines": [vars(line) for line in self.by_line()],
+                "groups": [vars(group) for group in self.by_group()],
             },
             indent=indent,
         )
@@ -301,9 +334,25 @@ class Profile:
         )
         return rows
 
+    def _html(self) -> str:
+        lines = [("us", "share", "line")]
+        lines += [(f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.line) for x in self.by_line()]
+        groups = [("us", "share", "group")]
+        groups += [
+            (f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.group) for x in self.by_group()
+        ]
+        return (
+            table_html(self.rows(), self._left(), total=True)
+            + details("lines of the source", table_html(lines, left=(2,)))
+            + (details("groups", table_html(groups, left=(2,))) if len(groups) > 1 else "")
+        )
+
+    def _left(self) -> tuple[int, ...]:
+        """Return the columns of text."""
+        return (1, 8, 9, 10, 11) if self.peaks is not None else (1, 7, 8)
+
     def __str__(self) -> str:
-        left = (1, 8, 9, 10, 11) if self.peaks is not None else (1, 7, 8)
-        return table(self.rows(), left=left)
+        return table(self.rows(), left=self._left())
 
     def __repr__(self) -> str:
         return f"<profile of {len(self.steps)} steps, {self.nanoseconds / 1e3:.1f} us>"
@@ -406,6 +455,12 @@ def profile(
         with kept_variables(function):
             spans = bound.run_timeline(bound_feeds.arrays)
     return Profile(tuple(steps), max(1, runs), known, weights, _live(plan), tuple(spans))
+
+
+def _outer_paths(path: str) -> list[str]:
+    """Return the paths of the groups around one, outermost first, and its own."""
+    names = path.split("/")
+    return ["/".join(names[: i + 1]) for i in range(len(names))]
 
 
 def _lines(nodes: Iterable[Node]) -> tuple[str, ...]:

@@ -75,13 +75,13 @@ class Shown:
 
     def _svg(self, what: Any) -> str:
         from .pictures.geometry import draw
-        from .pictures.scene import Scene, traced_scope
+        from .pictures.scene import Scene, traced_group
         from .pictures.svg import picture
 
         if not _is_record(what):
             trace = getattr(what, "trace", None)
-            scope = traced_scope(trace) if isinstance(trace, Trace) else None
-            drawn = [("", draw(Scene(*_drawn(what), scope=scope).root))]
+            group = traced_group(trace) if isinstance(trace, Trace) else None
+            drawn = [("", draw(Scene(*_drawn(what), group=group).root))]
             return picture(drawn, source=self._source, title=self._title())
         before, after = what.graphs
         scenes = [("before", Scene(*_drawn(before)))]

@@ -703,7 +703,7 @@ def _as_given(node: Node, line: Line | None) -> str:
 def describe(node: Node) -> str:
     """Return one line about a node: name, type, and where it was made."""
     label = f"'{node.name}' " if node.name else ""
-    where = f", made at {node.line}" if node.line else ""
+    where = f", {node.line.made}" if node.line else ""
     return f"{label}{node.type} by {node.op.name}{where}"
 
 

@@ -1,4 +1,4 @@
-"""`mg.scope`: names for parts of a program, which pictures draw as boxes around their nodes."""
+"""`mg.scope`: names for parts of a program, in pictures, reports and profiles."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import GraphError, message
-from .lines import SCOPE
+from .lines import named_group, open_group
 
 
 @contextmanager
 def scope(name: str) -> Iterator[None]:
-    """Let the nodes that are made in a block be drawn in a box of their own.
+    """Let the nodes that are made in a block be a group of a name.
 
-    A scope changes nothing but pictures: equal expressions of two scopes are still one node, which
-    stands in the scope of the first. Scopes may be nested; their names are joined by a slash.
+    Pictures draw a group in a frame, which the viewer can collapse; search, reports, profiles and
+    explanations name it. Calls of layers and of functions such as `mg.softmax` are groups of their
+    own accord. A scope changes nothing else: equal expressions of two scopes are still one node,
+    in the scope of the first. Scopes may be nested; their names are joined by a slash.
 
     Parameters
     ----------
@@ -43,9 +45,5 @@ def scope(name: str) -> Iterator[None]:
                 hint="open one scope inside of the other: with mg.scope('a'), mg.scope('b')",
             )
         )
-    outer = SCOPE.get()
-    token = SCOPE.set(f"{outer}/{name}" if outer else name)
-    try:
+    with open_group(named_group(name)):
         yield
-    finally:
-        SCOPE.reset(token)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import Sample
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, multiply, negative, subtract
@@ -19,6 +20,7 @@ from .common import check_last_axis, loss_record, reduced, settled, weighted, wi
 __all__ = ["binary_cross_entropy", "focal_loss"]
 
 
+@grouped
 def binary_cross_entropy(
     logits: Any,
     labels: Any,
@@ -82,6 +84,7 @@ def binary_cross_entropy(
     return reduced("binary_cross_entropy", weighted(loss, weights), reduction, given.dtype)
 
 
+@grouped
 def focal_loss(
     logits: Any,
     labels: Any,

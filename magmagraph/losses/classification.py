@@ -13,6 +13,7 @@ import numpy as np
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ir.types import Extent
 from ..ops.control.labels import class_labels
@@ -32,6 +33,7 @@ from .common import reduced, settled, shifted, wide_node
 __all__ = ["cross_entropy", "nll_loss", "smooth_labels"]
 
 
+@grouped
 def cross_entropy(
     logits: Any,
     labels: Any,
@@ -208,6 +210,7 @@ def _of_classes(
     return reduced(call.op.name, loss, reduction, dtype, share)
 
 
+@grouped
 def smooth_labels(labels: Any, smoothing: float, axis: int = -1) -> Node:
     """Spread a part of each distribution evenly over all classes.
 
@@ -250,6 +253,7 @@ def smooth_labels(labels: Any, smoothing: float, axis: int = -1) -> Node:
     return add(kept, divide(smoothing, cast(extent(classes), node.dtype)))
 
 
+@grouped
 def nll_loss(
     log_probabilities: Any,
     labels: Any,

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 
+@grouped
 def cosine_similarity(x: Any, y: Any, axis: int = -1, epsilon: float = 1e-8) -> Node:
     """Compute the cosine of the angle between vectors.
 
@@ -77,6 +79,7 @@ def cosine_similarity(x: Any, y: Any, axis: int = -1, epsilon: float = 1e-8) -> 
     return cast(divide(sum(inner, axis), multiply(*lengths)), left.dtype)
 
 
+@grouped
 def cosine_embedding_loss(
     x: Any,
     y: Any,
@@ -127,6 +130,7 @@ def cosine_embedding_loss(
     return reduced("cosine_embedding_loss", loss, reduction, left.dtype)
 
 
+@grouped
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -185,6 +189,7 @@ def triplet_margin_loss(
     return reduced("triplet_margin_loss", loss, reduction, first.dtype)
 
 
+@grouped
 def info_nce(
     anchors: Any,
     positives: Any,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import Call, Sample
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import greater, where
@@ -18,6 +19,7 @@ from .common import check_last_axis, loss_record, reduced, settled, wide_node
 __all__ = ["dice_loss", "kl_divergence"]
 
 
+@grouped
 def kl_divergence(
     log_predictions: Any,
     targets: Any,
@@ -75,6 +77,7 @@ def kl_divergence(
     return reduced("kl_divergence", sum(terms, axis), reduction, left.dtype)
 
 
+@grouped
 def dice_loss(
     probabilities: Any,
     labels: Any,

@@ -9,6 +9,7 @@ import numpy as np
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ir.types import Extent
 from ..ops.control.labels import class_labels
@@ -45,6 +46,7 @@ def _slack(name: str, scores: Any, labels: Any) -> tuple[Node, np.dtype]:
     return relu(subtract(1.0, multiply(wide_node(given), wide_node(signs)))), given.dtype
 
 
+@grouped
 def hinge(scores: Any, labels: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute ``max(0, 1 - labels * scores)``, the loss of support vector machines.
 
@@ -79,6 +81,7 @@ def hinge(scores: Any, labels: Any, *, weights: Any = None, reduction: str = "me
     return reduced("hinge", weighted(loss, weights), reduction, dtype)
 
 
+@grouped
 def squared_hinge(
     scores: Any, labels: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Node:
@@ -115,6 +118,7 @@ def squared_hinge(
     return reduced("squared_hinge", weighted(square(loss), weights), reduction, dtype)
 
 
+@grouped
 def multi_margin(
     scores: Any,
     labels: Any,
@@ -201,6 +205,7 @@ def multi_margin(
     return reduced("multi_margin", loss, reduction, given.dtype)
 
 
+@grouped
 def margin_ranking_loss(
     first: Any, second: Any, labels: Any, *, margin: float = 0.0, reduction: str = "mean"
 ) -> Node:

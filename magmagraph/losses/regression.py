@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from ..ir.graph import Node
+from ..ir.lines import grouped
 from ..ir.op import Sample
 from ..ops.convert import as_node
 from ..ops.elementwise.arithmetic import add, divide, multiply, square, subtract
@@ -37,6 +38,7 @@ def _check_positive(name: str, what: str, value: Any, zero: bool = False) -> Non
         raise ShapeError(message(f"{name}: {what}={value}", need=need))
 
 
+@grouped
 def mse(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute the mean squared error.
 
@@ -69,6 +71,7 @@ def mse(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "
     return reduced("mse", weighted(square(residual), weights), reduction, dtype)
 
 
+@grouped
 def mae(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute the mean absolute error; also named `l1_loss`.
 
@@ -102,6 +105,7 @@ def mae(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "
     return reduced("mae", weighted(absolute(residual), weights), reduction, dtype)
 
 
+@grouped
 def huber(
     prediction: Any,
     target: Any,
@@ -152,6 +156,7 @@ def huber(
     return reduced("huber", weighted(loss, weights), reduction, dtype)
 
 
+@grouped
 def smooth_l1(
     prediction: Any,
     target: Any,
@@ -201,6 +206,7 @@ def smooth_l1(
     return reduced("smooth_l1", weighted(loss, weights), reduction, dtype)
 
 
+@grouped
 def log_cosh(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute the logarithm of the hyperbolic cosine of the error.
 
@@ -241,6 +247,7 @@ def log_cosh(prediction: Any, target: Any, *, weights: Any = None, reduction: st
     return reduced("log_cosh", weighted(where(small, near, far), weights), reduction, dtype)
 
 
+@grouped
 def poisson_nll(
     prediction: Any,
     target: Any,
@@ -302,6 +309,7 @@ def poisson_nll(
     return reduced("poisson_nll", weighted(loss, weights), reduction, left.dtype)
 
 
+@grouped
 def gaussian_nll(
     prediction: Any,
     target: Any,

@@ -22,6 +22,7 @@ from ..function import Function
 from ..function.feeds import bind_sizes
 from ..ir import dims
 from ..ir.graph import Node
+from ..ir.html import preformatted
 from ..ir.op import describe
 from ..ir.types import FilePath
 from ..nn.activations import activation_name
@@ -264,8 +265,9 @@ class Model(Compiling, Copying, Saving):
             How many batches are an epoch, instead of one pass over the data; the next epoch goes
             on where this one ends. With it, `x` may be a generator.
         verbose : int or str
-            0 shows nothing, 1 a bar and a line for each epoch, 2 plain lines; "auto" is 1 where
-            the output is a terminal, and else 0.
+            0 shows nothing, 1 a bar and a line for each epoch, 2 plain lines; "auto" is 1 in
+            terminals and notebooks, and elsewhere, as in the log of a job, a plain line in at
+            least 5 seconds.
         progress : bool, optional
             True is ``verbose=1``, False is ``verbose=0``.
         resume : path, optional
@@ -718,6 +720,9 @@ class Model(Compiling, Copying, Saving):
     def _ready(self, x: Any) -> None:
         """Make what depends on the first data; a model of nodes is ready."""
 
+    def _repr_html_(self) -> str:
+        return preformatted(repr(self)) + self.summary()._repr_html_()
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self.layers)} layers>"
 
@@ -826,6 +831,11 @@ class NeuralNetwork(Model):
         """Return a table of the layers, as `Model.summary`."""
         self._check_built()
         return super().summary(batch_size)
+
+    def _repr_html_(self) -> str:
+        if self._waiting:
+            return preformatted("\n".join([repr(self), *map(repr, self.members)]))
+        return super()._repr_html_()
 
     def __repr__(self) -> str:
         if self._waiting:

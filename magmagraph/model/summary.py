@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir import dims
 from ..ir.graph import Node, topological
+from ..ir.html import Displayed, preformatted, table_html
 from ..ir.identity import is_among
 from ..ir.op import Kind
 from ..nn.layer import Call
@@ -28,7 +29,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Displayed):
     """A model as a table: print it.
 
     Attributes
@@ -51,15 +52,19 @@ class Summary:
     batch_size: int | None = None
     memory: Any = None
 
-    def __str__(self) -> str:
-        header = ("layer", "kind", "result", "parameters", "FLOPs")
-        lines = [
-            (row.name, row.kind, row.shape, f"{row.parameters:,}", f"{row.flops:,}")
-            for row in self.rows
+    def _cells(self) -> list[tuple[str, ...]]:
+        """Return the table, the head first."""
+        return [
+            ("layer", "kind", "result", "parameters", "FLOPs"),
+            *(
+                (row.name, row.kind, row.shape, f"{row.parameters:,}", f"{row.flops:,}")
+                for row in self.rows
+            ),
         ]
-        table = _table([header, *lines])
+
+    def _sums(self) -> list[str]:
+        """Return what stands below the table."""
         text = [
-            *table,
             f"parameters: {self.parameters:,}, of them trained: {self.trainable:,}",
             f"forward pass of one example: {self.flops:,} FLOPs",
         ]
@@ -68,7 +73,13 @@ class Summary:
                 f"training step of {self.batch_size} examples: {self.memory.total:,} bytes, "
                 f"{self.memory.variables:,} of them weights and the optimizer's state"
             )
-        return "\n".join(text)
+        return text
+
+    def _html(self) -> str:
+        return table_html(self._cells(), left=(0, 1, 2)) + preformatted("\n".join(self._sums()))
+
+    def __str__(self) -> str:
+        return "\n".join([*_table(self._cells()), *self._sums()])
 
     __repr__ = __str__
 

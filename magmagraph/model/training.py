@@ -168,6 +168,7 @@ class Training(Resumable):
         self.callbacks: list[Callback] = [as_callback(given) for given in callbacks]
         # Last, so that a file holds what the others made of the epoch.
         self.callbacks.sort(key=lambda callback: isinstance(callback, Checkpoint))
+        self._progress = progress if self._team.is_first else None
         if progress is not None:
             self.callbacks.append(progress)
         self._totals: list[Any] = [0.0] * (1 + len(model.metrics))
@@ -392,6 +393,7 @@ class Training(Resumable):
             self._add(loss, found, rows)
             self.step += 1
             self._seconds = before + time.perf_counter() - began
+            self._move(self.step, self._totals[0] / max(1, self._rows))
             for callback in self._called:
                 if callback.every_step:
                     callback.step_end(self)
@@ -410,11 +412,18 @@ class Training(Resumable):
             for rows, batch in self._batches():
                 counts.append(rows)
                 yield batch
+                self._move(self.step + len(counts), None)
 
         losses, *found = on_host(self.function.run(counted()))
         for i, count in enumerate(counts):
             self._add(losses[i], [column[i] for column in found], count)
             self.step += 1
+
+    def _move(self, done: int, loss: float | None) -> None:
+        """Show how many batches of the epoch are done."""
+        if self._progress is not None:
+            total = self.steps_per_epoch or self.data.count(self.batch_size)
+            self._progress.moved(self, done, total, loss)
 
     def _add(self, loss: Any, found: list[Any], rows: int) -> None:
         value = float(loss)

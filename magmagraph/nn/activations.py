@@ -149,8 +149,10 @@ def activation_name(given: Any) -> str | None:
 
 
 def _bare(function: Any) -> Any:
-    """Return a function as modules of this package call it, see `telling`."""
-    return getattr(function, "__wrapped__", function)
+    """Return a function without what explains its arguments and groups its nodes."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
 
 
 def _public(name: str) -> Function | None:

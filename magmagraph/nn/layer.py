@@ -20,7 +20,9 @@ from ..function.defaults import stateful
 from ..help.argument_errors import tell_methods
 from ..init import zeros
 from ..ir.graph import Node
+from ..ir.html import preformatted, table_html
 from ..ir.identity import WeakMap, is_among
+from ..ir.lines import group_of, open_group
 from ..ir.scope import scope
 from ..ir.types import Extent
 from ..ops.convert import as_node
@@ -464,7 +466,7 @@ class Layer:
         token = _path.set((*_path.get(), self.name))
         outer = _training.set(training)
         try:
-            with scope(self.name):
+            with open_group(group_of(self.name, "layer")):
                 yield
         finally:
             _training.reset(outer)
@@ -481,6 +483,15 @@ class Layer:
             value = stateful(value, {})  # a node of its own, for a value that is someone else's
         _calls[value] = Call(self, inputs, dict(options), at)
         return value
+
+    def _repr_html_(self) -> str:
+        rows = [("weight", "type", "trained")]
+        rows += [
+            (name, repr(weight.variable.type), "yes" if weight.trainable else "no")
+            for name, weight in self.weights().items()
+        ]
+        shown = table_html(rows, left=range(3)) if len(rows) > 1 else ""
+        return preformatted(repr(self)) + shown
 
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())

@@ -15,6 +15,7 @@ from ..errors import ConfigError, UpdateError, message
 from ..function import Function, function
 from ..help.argument_errors import tell_methods
 from ..ir.graph import Node
+from ..ir.lines import group_of, open_group
 from ..ops.convert import as_dtype, as_node
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.elementwise.comparison import equal, where
@@ -228,7 +229,9 @@ class Optimizer:
         """
         groups = self._groups(wrt)
         variables = [target for group in groups for target in group.variables]
-        return self._build(groups, self.gradients(loss, variables))
+        gradients = self.gradients(loss, variables)
+        with open_group(group_of(type(self).__name__, "function")):
+            return self._build(groups, gradients)
 
     def gradients(self, loss: Node, variables: list[Variable]) -> list[Node]:
         """Return the gradients that a step takes: those of `mg.grad`, unless a rule has others."""
@@ -249,8 +252,9 @@ class Optimizer:
             As `updates`.
         """
         groups = self._groups(list(gradients))
-        nodes = [as_dtype(g, target.dtype) for target, g in gradients.items()]
-        return self._build(groups, nodes)
+        with open_group(group_of(type(self).__name__, "function")):
+            nodes = [as_dtype(g, target.dtype) for target, g in gradients.items()]
+            return self._build(groups, nodes)
 
     def _groups(self, wrt: Any) -> list[Group]:
         groups: list[Group] = []

@@ -14,6 +14,7 @@ from ..function import function
 from ..function.defaults import default_updates
 from ..function.feeds import named_feeds
 from ..ir.graph import Node
+from ..ir.html import Displayed, sparkline, table_html
 from ..ir.records import record
 from ..ops.leaf import Variable
 
@@ -21,7 +22,7 @@ __all__ = ["MinimizeResult", "minimize"]
 
 
 @record(frozen=True)
-class MinimizeResult:
+class MinimizeResult(Displayed):
     """What a minimization found.
 
     Attributes
@@ -40,6 +41,12 @@ class MinimizeResult:
     steps: int
     converged: bool
     history: tuple[float, ...]
+
+    def _html(self) -> str:
+        rows = [("loss", "steps", "converged", "loss at the beginning")]
+        first = self.history[0] if self.history else self.value
+        rows.append((f"{self.value:.9g}", str(self.steps), str(self.converged), f"{first:.9g}"))
+        return table_html(rows) + sparkline(self.history, "loss")
 
     def __repr__(self) -> str:
         how = "converged" if self.converged else "stopped"

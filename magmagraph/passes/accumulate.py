@@ -73,7 +73,7 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
             continue
         reason = _reason(variable, terms, products, reads)
         if reason is not None:
-            options.record.refuse(RULE, value, reason)
+            options.record.refuse(RULE, value, reason, other=products[0].node)
             continue
         write = _accumulated if products[0].node.op is GEMM else _rows_added
         made = graph.interner.intern_all([write(variable, terms, products[0])])[0]
@@ -129,7 +129,7 @@ def _refuse_shared(
             reason = f"'{term.node.op.name}' needs the product before it is added"
         else:
             continue
-        options.record.refuse(RULE, value, reason)
+        options.record.refuse(RULE, value, reason, other=term.node)
         return
 
 

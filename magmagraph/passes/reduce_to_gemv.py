@@ -36,6 +36,7 @@ from .simplify.linear import Term, combination, exchanged, one, read_counts
 
 RULE = "sum as a matrix-vector product"
 MEASURED = ", measured faster"  # what is said then of the rule's reason
+_COMPUTED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.RANDOM, Kind.INDEX)  # what regions compute
 LEAST = 1 << 14  # elements below which a call costs more than it saves, where nothing is measured
 
 
@@ -49,7 +50,7 @@ def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
             if reason is None:
                 chosen[node] = None
             else:
-                options.record.refuse(RULE, node, reason)
+                options.record.refuse(RULE, node, reason, other=_partner(graph, node))
     if not chosen:
         return graph
     mapping: dict[Node, Node] = {}
@@ -78,7 +79,7 @@ def _reason(graph: Graph, node: Node, options: Options) -> str | None:
     if options.reduce_to_gemv == "never":
         return "reduce_to_gemv='never' was asked for"
     source = node.inputs[0]
-    if source.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.RANDOM, Kind.INDEX):
+    if source.op.kind in _COMPUTED:
         return f"the region that computes '{source.op.name}' computes the sum as well"
     if any(user.op.kind is Kind.ELEMENTWISE for user in graph.users[source]):
         return f"a region that reads '{source.op.name}' computes the sum as well"
@@ -88,6 +89,15 @@ def _reason(graph: Graph, node: Node, options: Options) -> str | None:
     if rows * columns < LEAST:
         return f"{rows} x {columns} elements are fewer than {LEAST}"
     return None
+
+
+def _partner(graph: Graph, node: Node) -> Node | None:
+    """Return the node whose kernel can compute a sum as well, if there is one."""
+    source = node.inputs[0]
+    if source.op.kind in _COMPUTED:
+        return source
+    users = graph.users[source]
+    return next((user for user in users if user.op.kind is Kind.ELEMENTWISE), None)
 
 
 def _tries(options: Options) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from ..ir import records
 from ..ir.fallback import Fallback, Fallbacks
 from ..ir.graph import Graph, Node
+from ..ir.html import Displayed, details, preformatted, table_html
 
 WIDTH = 100  # characters of a line of a printed report
 _KEPT = "\u00a0"  # a space at which no line is broken
@@ -22,16 +23,39 @@ _KEPT = "\u00a0"  # a space at which no line is broken
 
 @records.record(frozen=True)
 class Refusal:
-    """A place where a rule nearly matched, and the reason why it did not apply."""
+    """A place where a rule nearly matched, and the reason why it did not apply.
+
+    Attributes
+    ----------
+    rule, reason
+        What was not applied, and why.
+    node, line, group
+        The node, the user's line that made it, and the group that this belongs to.
+    other
+        Of a rule for two nodes: the second, and where it was made.
+    obstacle
+        The node that is in the way, and where it was made; empty where the reason says all.
+    """
 
     rule: str
     node: str
     line: str
     reason: str
+    group: str = ""
+    other: str = ""
+    obstacle: str = ""
+
+    @property
+    def place(self) -> str:
+        """The node or nodes, their lines and groups, and what is in the way; a line for each."""
+        text = self.node + (f", made at {self.line}" if self.line else "")
+        text += f", in {self.group}" if self.group else ""
+        text += f"\n        with {self.other}" if self.other else ""
+        return text + (f"\n        between them {self.obstacle}" if self.obstacle else "")
 
 
 @dataclass
-class Record:
+class Record(Displayed):
     """What one pass did.
 
     Attributes
@@ -81,12 +105,31 @@ class Record:
         """Count an application of a rule."""
         self.hits[rule] = self.hits.get(rule, 0) + times
 
-    def refuse(self, rule: str, node: Node, reason: str) -> None:
-        """Note why a rule was not applied to a node; the same pair is noted once."""
+    def refuse(
+        self,
+        rule: str,
+        node: Node,
+        reason: str,
+        *,
+        other: Node | None = None,
+        obstacle: Node | None = None,
+    ) -> None:
+        """Note why a rule was not applied to a node; the same rule and node are noted once.
+
+        Parameters
+        ----------
+        rule, node, reason
+            What was not applied, where, and why.
+        other
+            The second node of a rule for two.
+        obstacle
+            The node that is in the way.
+        """
         if (rule, node) not in self._refused:
             self._refused[rule, node] = reason
-            line = str(node.line) if node.line else ""
-            self.refusals.append(Refusal(rule, label(node), line, reason))
+            line, group = (str(node.line), node.line.scope) if node.line else ("", "")
+            others = ("" if each is None else placed(each) for each in (other, obstacle))
+            self.refusals.append(Refusal(rule, label(node), line, reason, group, *others))
 
     def reasons(self, node: Node) -> dict[str, str]:
         """Return why rules were not applied to a node, by rule."""
@@ -99,16 +142,22 @@ class Record:
 
     def repair(self, rule: str, node: Node, text: str) -> None:
         """Note that a rule replaces a non-finite value of `node` by its continuous limit."""
-        where = f" at {node.line}" if node.line else ""
+        where = f" {node.line.place.removeprefix('made ')}" if node.line else ""
         line = f"{rule}: {label(node)}{where}: {text}"
         if line not in self.repairs:
             self.repairs.append(line)
 
+    def _html(self) -> str:
+        return self._alone()._html()
+
     def __str__(self) -> str:
         """Return the part of the report that is about this pass."""
+        return str(self._alone())
+
+    def _alone(self) -> Report:
         alone = Report()
         alone.records.append(self)
-        return str(alone)
+        return alone
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain values."""
@@ -135,6 +184,7 @@ def fallback_row(fallback: Fallback) -> dict[str, Any]:
         "step": fallback.step,
         "node": label(node),
         "line": str(node.line) if node.line else "",
+        "group": node.line.scope if node.line else "",
         "wanted": fallback.wanted,
         "taken": fallback.taken,
         "reason": fallback.reason,
@@ -146,6 +196,11 @@ def label(node: Node) -> str:
     """Return a node's operation, name and type: the same text in each run."""
     name = f" '{node.name}'" if node.name else ""
     return f"{node.op.name}{name} : {node.type}"
+
+
+def placed(node: Node) -> str:
+    """Return a node's label with the line and the group that made it."""
+    return label(node) + (f", {node.line.place}" if node.line else "")
 
 
 def _counts(record: Record) -> str:
@@ -164,10 +219,8 @@ def _grouped(refusals: list[Refusal]) -> dict[tuple[str, str], list[str]]:
     """Return for each rule and reason the places, each once with its count."""
     groups: dict[tuple[str, str], dict[str, int]] = {}
     for refusal in refusals:
-        where = f", made at {refusal.line}" if refusal.line else ""
         places = groups.setdefault((refusal.rule, refusal.reason), {})
-        place = refusal.node + where
-        places[place] = places.get(place, 0) + 1
+        places[refusal.place] = places.get(refusal.place, 0) + 1
     return {
         key: [f"{place} (x{count})" if count > 1 else place for place, count in places.items()]
         for key, places in groups.items()
@@ -179,8 +232,7 @@ def _by_reason(fallbacks: Fallbacks) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for fallback in fallbacks:
         node = fallback.node
-        where = f", made at {node.line}" if node.line else ""
-        groups.setdefault(str(fallback), []).append(f"step {fallback.step}: {label(node)}{where}")
+        groups.setdefault(str(fallback), []).append(f"step {fallback.step}: {placed(node)}")
     return groups
 
 
@@ -196,7 +248,7 @@ def _wrapped(text: str, head: str, indent: int) -> str:
     ).replace(_KEPT, " ")
 
 
-class Report:
+class Report(Displayed):
     """One record per pass, in the order in which they ran.
 
     Attributes
@@ -306,6 +358,20 @@ class Report:
             told = "; ".join([", ".join(details), *record.notes] if details else record.notes)
             rows.append((record.name, f"{record.milliseconds:.1f}", _counts(record), told))
         return rows
+
+    def _html(self) -> str:
+        rows = [("pass", "ms", "nodes", "rules"), *self._rows()]
+        shown = [[cell.replace(_KEPT, " ") for cell in row] for row in rows]
+        parts = [table_html(shown, left=(0, 2, 3))]
+        for record in self.records:
+            for (rule, reason), places in _grouped(record.refusals).items():
+                title = f"{record.name}: {rule} refused: {reason} ({len(places)})"
+                parts.append(details(title, preformatted("\n".join(places))))
+            parts += [preformatted(f"{record.name}: repair, {text}") for text in record.repairs]
+            for way, places in _by_reason(record.fallbacks).items():
+                title = f"{record.name}: {way}"
+                parts.append(details(title, preformatted("\n".join(places)), shown=True))
+        return "".join(parts)
 
     def __str__(self) -> str:
         rows = [("pass", "ms", "nodes", "rules"), *self._rows()]

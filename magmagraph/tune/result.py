@@ -10,6 +10,8 @@ from typing import Any
 from ..errors import DataError, message
 from ..files.reading import Damaged, reading
 from ..files.writing import replace_file, write_file
+from ..ir.frames import data_frame
+from ..ir.html import Displayed, preformatted, table_html
 from ..ir.tables import table
 from ..ir.types import FilePath
 from .goal import Goal
@@ -22,7 +24,7 @@ __all__ = ["SearchResult", "read"]
 _SHOWN = 10  # trials in the text of a result
 
 
-class SearchResult:
+class SearchResult(Displayed):
     """The trials of a search, by number.
 
     Attributes
@@ -197,6 +199,35 @@ class SearchResult:
 
     def __len__(self) -> int:
         return len(self.trials)
+
+    def to_frame(self) -> Any:
+        """Return the trials as a ``pandas.DataFrame``: a row for each, by number.
+
+        The columns are the state, the parameters, the goal, the values that were returned, and
+        the seconds.
+
+        Raises
+        ------
+        MissingLibraryError
+            pandas is not installed.
+        """
+        values = [name for name in self.columns() if name != self.goal.name]
+        return data_frame(
+            {
+                "trial": trial.number,
+                "state": trial.state,
+                **{name: trial.labels[name] for name in self.space},
+                self.goal.name: trial.goal,
+                **{name: trial.values.get(name) for name in values},
+                "seconds": trial.seconds,
+            }
+            for trial in self.trials
+        ).set_index("trial")
+
+    def _html(self) -> str:
+        first = self.ranked()[:_SHOWN]
+        rows = table_html(self.rows(first), left=()) if first else ""
+        return preformatted(self.summary()) + rows
 
     def __str__(self) -> str:
         first = self.ranked()[:_SHOWN]

@@ -17,6 +17,7 @@ from ..files.writing import replace_file, write_file
 from ..inspect.pictures.chart import Frame, Scale, cut
 from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ..inspect.pictures.svg import FONT
+from ..ir.html import Displayed, preformatted, table_html
 from ..ir.tables import table
 from ..ir.types import FilePath
 
@@ -76,7 +77,7 @@ class ModuleRun:
         return self.end - self.start
 
 
-class Result:
+class Result(Displayed):
     """The records of a workflow, by their start.
 
     Attributes
@@ -203,6 +204,9 @@ class Result:
     def timeline(self, path: FilePath) -> None:
         """Draw which rank ran what when, as SVG; `path` is whole or not there."""
         write_file(path, _draw(self))
+
+    def _html(self) -> str:
+        return preformatted(self.summary()) + table_html(self.rows(), left=(0, 4, 5, 8, 9, 10))
 
     def __str__(self) -> str:
         return f"{self.summary()}\n{self.table()}"

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages, or the reason why there is none."""
+"""A headless Chromium or Firefox for tests of pages, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ SYSTEM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 _users: list[object] = []
 _running = ExitStack()
 _browser: Any = None
+_playwright: Any = None
 
 
 @contextmanager
@@ -38,12 +39,30 @@ def chromium() -> Iterator[Any]:
             _running.close()
 
 
+@contextmanager
+def firefox() -> Iterator[Any]:
+    """Give Playwright's Firefox; skip where there is none. It shares Playwright with `chromium`."""
+    with chromium():
+        playwright = pytest.importorskip("playwright.sync_api")
+        try:
+            browser = _playwright.firefox.launch()
+        except playwright.Error as refused:
+            reason = str(refused).strip().splitlines()[0]
+            pytest.skip(f"no Firefox (python -m playwright install firefox): {reason}")
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
 def _started() -> Any:
+    global _playwright
     playwright = pytest.importorskip(
         "playwright.sync_api", reason='no Playwright: pip install -e ".[dev]"'
     )
     with ExitStack() as stack:
         started = stack.enter_context(playwright.sync_playwright())
+        _playwright = started
         browser = _launched(started.chromium, playwright.Error)
         stack.callback(browser.close)
         _running.push(stack.pop_all())

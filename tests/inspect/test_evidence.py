@@ -313,7 +313,9 @@ def test_the_report_has_every_hit_and_every_reason() -> None:
         assert record["hits"] == own.hits
         assert len(record["refusals"]) == len(own.refusals)
         for refusal in record["refusals"]:
-            assert set(refusal) == {"rule", "node", "line", "reason"}
+            assert set(refusal) == {
+                "rule", "node", "line", "reason", "group", "other", "obstacle",
+            }
             assert refusal["rule"]
             assert refusal["reason"]
     refused = [refusal for record in told for refusal in record["refusals"]]

@@ -14,7 +14,7 @@ import magmagraph as mg
 from magmagraph.inspect.pictures.geometry import Drawing, Placed, draw
 from magmagraph.inspect.pictures.layered import BOX_GAP, Net, layered
 from magmagraph.inspect.pictures.layered_order import crossings, ordered
-from magmagraph.inspect.pictures.scene import Scene, shared_scope
+from magmagraph.inspect.pictures.scene import Scene, shared_group
 from magmagraph.inspect.pictures.scene_frame import BOX, ROW_GAP, TYPE
 from magmagraph.ir.collection import collection_paused
 from magmagraph.ir.graph import freeze
@@ -310,14 +310,14 @@ def test_equal_expressions_of_two_scopes_are_one_node() -> None:
     with mg.scope("b"):
         other = mg.exp(x)
     assert len(freeze([x], [one, other]).nodes) == 2
-    assert shared_scope(["a", "b"]) == ""
+    assert shared_group([one.line.group, other.line.group]) is None
 
 
 def test_kernels_stand_in_the_scope_of_what_they_compute() -> None:
-    from magmagraph.inspect.pictures.scene import traced_scope
+    from magmagraph.inspect.pictures.scene import traced_group
 
     block = attention_block()
-    scene = scene_of(block.graph, scope=traced_scope(block.trace))
+    scene = scene_of(block.graph, group=traced_group(block.trace))
     titles = {
         frame.parent.title
         for frame in scene.root.frames()

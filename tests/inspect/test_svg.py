@@ -55,8 +55,10 @@ def test_a_picture_of_a_function_has_its_kernels_as_frames() -> None:
     assert len(kernels) == len(fused) + 1  # and the legend's
     block = mg.show(attention_block()).svg()
     assert {"block", "norm", "attention"} <= set(re.findall(r">(\w+)</text></g>", block))
-    assert "scope of the program" in texts(block, "key")
-    assert "scope of the program" not in texts(mg.show(step).svg(), "key")
+    groups = "group: scope, layer or function"
+    assert groups in texts(block, "key")
+    x = mg.var("x", shape=(3,))
+    assert groups not in texts(mg.show(mg.exp(x) * 2.0).svg(), "key")
 
 
 def test_a_pass_record_is_drawn_before_and_after() -> None:
@@ -81,8 +83,9 @@ def test_dot_has_scopes_as_clusters_and_the_colours_of_pictures() -> None:
     outer = dot.index('label="block";')
     assert outer < dot.index('  label="norm";')
     assert outer < dot.index('  label="attention";')
-    assert dot.count("subgraph cluster_") == 3
-    assert dot.count("{") == dot.count("}") == 4
+    assert outer < dot.index('  label="softmax";')
+    assert dot.count("subgraph cluster_") == 4
+    assert dot.count("{") == dot.count("}") == 5
     assert COLOURS["contraction"] in dot
 
 

@@ -203,9 +203,10 @@ def test_the_timeline_has_round_times(opened: Any) -> None:
 
 
 def test_the_legend_names_scopes_where_there_are_some(opened: Any) -> None:
-    told = "return document.getElementById('legend').textContent.includes('scope of the program')"
+    words = "scope, layer or function"
+    told = f"return document.getElementById('legend').textContent.includes('{words}')"
     assert opened("attention", "#graph=source").run(told)
-    assert not opened("seed", "#graph=source").run(told)
+    assert not opened("large", "#graph=source").run(told)
 
 
 def test_ablations_fit_the_panel(browser: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import MagmagraphError
 from ...ir.graph import Graph, Node
-from ...ir.lines import Line
+from ...ir.html import Displayed
 from ...ir.op import Kind, describe
 from ...ops.control.observing import range_of
 from ..values import latest
@@ -43,7 +43,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class NonFinite:
+class NonFinite(Displayed):
     """The node to blame for values that are not finite.
 
     Attributes
@@ -236,31 +236,32 @@ def _element(node: Node, result: Any, operand: Any, place: tuple[int, ...]) -> c
 
 
 def _forward(function: Any, node: Node) -> Node | None:
-    """Return the nearest node below one of a gradient that was written on another line."""
-    trace = function.trace
+    """Return, for a node of a gradient, the nearest node below it of the same line forwards."""
+    sources = function.trace.sources
 
-    def line(member: Node) -> Line | None:
-        users = trace.sources.get(member) or [member]
-        found: Line | None = users[0].line
+    def user(member: Node) -> Node:
+        found: Node = (sources.get(member) or [member])[0]
         return found
 
-    seeds = {
-        line(member)
-        for member in function.source_graph.nodes
-        if member.attrs.get("role") == "seed"
-    }
-    if line(node) not in seeds:
+    line = user(node).line
+    if line is None or line.group is None or not line.group.in_gradient:
         return None
     seen = {node}
     pending = [node]
+    nearest: Node | None = None
     for member in pending:  # grows as it is walked
         for operand in member.inputs:
             if operand in seen:
                 continue
             seen.add(operand)
-            made = line(operand)
-            if operand.inputs and made is not None and made not in seeds:
-                users: list[Node] = trace.sources.get(operand) or [operand]
-                return users[0]
             pending.append(operand)
-    return None
+            found = user(operand)
+            made = found.line
+            if not operand.inputs or made is None:
+                continue
+            if made.group is not None and made.group.in_gradient:
+                continue
+            if (made.file, made.number) == (line.file, line.number):
+                return found
+            nearest = found if nearest is None else nearest
+    return nearest

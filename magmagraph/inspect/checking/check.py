@@ -17,6 +17,7 @@ import numpy as np
 
 from ...dtypes import Numerics, is_inexact, tolerance
 from ...ir.graph import Graph, Node, Trace, topological
+from ...ir.html import Displayed, preformatted, table_html
 from ...ir.interpret import evaluate
 from ...ir.op import describe
 from ...ir.plan import Plan
@@ -113,7 +114,7 @@ class Blame:
 
 
 @dataclass
-class Check:
+class Check(Displayed):
     """What `f.check` found.
 
     Attributes
@@ -168,17 +169,25 @@ class Check:
             indent=indent,
         )
 
+    def _html(self) -> str:
+        rows = [("pass", "error", "allowed", "where")]
+        rows += [(m.name, f"{m.error:.2e}", f"{m.allowed:.2e}", m.where) for m in self.measures]
+        return table_html(rows, left=(0, 3)) + preformatted("\n".join(self._remarks()))
+
+    def _remarks(self) -> list[str]:
+        """Return what the table does not say, the verdict last."""
+        lines = [f"repair: {text}" for text in self.repairs]
+        if self.not_finite is not None:
+            lines.append(f"not finite from finite operands: {describe(self.not_finite)}")
+        lines += self.notes
+        return [*lines, "ok" if self.blame is None else str(self.blame)]
+
     def __str__(self) -> str:
         width = max(len("pass"), *(len(m.name) for m in self.measures))
         lines = [f"{'pass':<{width}}  {'error':>9}  {'allowed':>9}  where"]
         for m in self.measures:
             lines.append(f"{m.name:<{width}}  {m.error:9.2e}  {m.allowed:9.2e}  {m.where}".rstrip())
-        lines += [f"repair: {text}" for text in self.repairs]
-        if self.not_finite is not None:
-            lines.append(f"not finite from finite operands: {describe(self.not_finite)}")
-        lines += self.notes
-        lines.append("ok" if self.blame is None else str(self.blame))
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._remarks()])
 
 
 def check(function: Any, *feeds: Any, **named: Any) -> Check:

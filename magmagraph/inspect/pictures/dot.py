@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from ...ir.graph import Node
+from ...ir.lines import Group
 from ...ir.op import Effect, Kind
 from ...ir.plan import Place, Plan
 from ...text.writing import Writer
@@ -21,7 +22,7 @@ def graph_dot(
     updates: Sequence[tuple[Node, Node]],
     source: bool = True,
 ) -> str:
-    """Return a graph; a user's scopes are clusters, results are bold, updates dashed.
+    """Return a graph; groups are clusters, results are bold, updates dashed.
 
     Examples
     --------
@@ -34,11 +35,11 @@ def graph_dot(
     writer = Writer()
     returned = set(outputs)
     lines = ["digraph magmagraph {", '  node [fontname=monospace, style="filled"];']
-    scopes: dict[str, list[Node]] = {}
+    groups: dict[Group, list[Node]] = {}
     for node, i in number.items():
         lines.append(f"  n{i} [{_look(node, node in returned, source, writer)}];")
-        if node.line is not None and node.line.scope:
-            scopes.setdefault(node.line.scope, []).append(node)
+        if node.line is not None and node.line.group is not None:
+            groups.setdefault(node.line.group, []).append(node)
         for position, operand in enumerate(node.inputs):
             mark = f' [label="{position}"]' if len(node.inputs) > 1 else ""
             lines.append(f"  n{number[operand]} -> n{i}{mark};")
@@ -47,7 +48,7 @@ def graph_dot(
             f'  n{number[value]} -> n{number[variable]} '
             '[style="dashed", label="update", constraint="false"];'
         )
-    lines += _clusters(scopes, number)
+    lines += _clusters(groups, number)
     return "\n".join([*lines, "}"])
 
 
@@ -65,27 +66,25 @@ def _look(node: Node, returned: bool, source: bool, writer: Writer) -> str:
     )
 
 
-def _clusters(scopes: dict[str, list[Node]], number: dict[Node, int]) -> list[str]:
-    """Return a cluster for each scope, those within inside of it."""
-    paths = set(scopes)
-    for path in scopes:
-        while "/" in path:
-            path = path.rpartition("/")[0]
-            paths.add(path)
-    ids = {path: i for i, path in enumerate(sorted(paths))}
-    inner: dict[str, list[str]] = {}
-    for path in ids:
-        inner.setdefault(path.rpartition("/")[0], []).append(path)
+def _clusters(groups: dict[Group, list[Node]], number: dict[Node, int]) -> list[str]:
+    """Return a cluster for each group, those within inside of it."""
+    ids: dict[Group, int] = {}
+    inner: dict[Group | None, list[Group]] = {}
+    for group in groups:
+        for around in group.around():
+            if around not in ids:
+                ids[around] = len(ids)
+                inner.setdefault(around.parent, []).append(around)
 
-    def written(path: str, indent: str) -> list[str]:
-        lines = [f"{indent}subgraph cluster_{ids[path]} {{"]
-        lines.append(f"{indent}  label={_quoted(path.rpartition('/')[2])};")
-        for within in inner.get(path, ()):
+    def written(group: Group, indent: str) -> list[str]:
+        lines = [f"{indent}subgraph cluster_{ids[group]} {{"]
+        lines.append(f"{indent}  label={_quoted(group.name)};")
+        for within in inner.get(group, ()):
             lines += written(within, indent + "  ")
-        members = " ".join(f"n{number[node]};" for node in scopes.get(path, ()))
+        members = " ".join(f"n{number[node]};" for node in groups.get(group, ()))
         return [*lines, f"{indent}  {members}", f"{indent}}}"]
 
-    return [line for path in inner.get("", ()) for line in written(path, "  ")]
+    return [line for group in inner.get(None, ()) for line in written(group, "  ")]
 
 
 def plan_dot(plan: Plan) -> str:

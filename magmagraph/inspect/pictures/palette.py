@@ -60,7 +60,7 @@ NAMES = {
     "linalg": "linear algebra",
     "index": "indexing",
     "fused": "one fused kernel",
-    "scope": "scope of the program",
+    "scope": "group: scope, layer or function",
     "output": "result",
     "layout": "layout (moves only)",
     "update": "new value of a variable",

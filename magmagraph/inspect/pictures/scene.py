@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...ir.graph import Graph, Node, Trace
+from ...ir.graph import Graph, Node, Trace, operations
+from ...ir.lines import Group
 from ...ir.op import Effect, Kind
 from ...text.writing import Writer
 from .layered import Layout
 from .scene_frame import Frame, Item, join
 
 _APART = 4  # steps of a path between two readers of a leaf from which on it is drawn twice
+_NAMED = 3  # operations in the title of a kernel
 _LONGEST = 40  # characters of a name
 _SHOWN = ("axis", "axes", "permutation", "index")  # attributes that stand in labels, if short
 _SHORT = 12
@@ -31,8 +33,9 @@ class Scene:
         As of a `Graph`.
     hint
         A place from left to right for nodes, from the picture of a similar graph.
-    scope
-        The user's scope that a node belongs to; that of its own line unless given.
+    group
+        The group that a node belongs to; that of its own line unless given. A function's group
+        of one node is left out.
     known
         Layouts that other pictures found, to use again.
 
@@ -48,12 +51,19 @@ class Scene:
         outputs: Sequence[Node],
         updates: Sequence[tuple[Node, Node]],
         hint: Mapping[Node, float] | None = None,
-        scope: Callable[[Node], str] | None = None,
+        group: Callable[[Node], Group | None] | None = None,
         known: dict[Any, Layout] | None = None,
     ) -> None:
         self.root = Frame()
-        self._scope = scope or own_scope
-        self._frames = {"": self.root}
+        self._group = group or own_group
+        self._frames: dict[Group | None, Frame] = {None: self.root}
+        self._titles: Counter[tuple[Frame, str]] = Counter()
+        self._sizes = Counter(
+            around
+            for node in nodes
+            if node.op.kind is not Kind.LEAF and (inner := self._group(node)) is not None
+            for around in inner.around()
+        )
         self._made: dict[Node, Source] = {}  # where a value can be read
         self._results: dict[Node, list[Source | Node]] = {}  # of kernels with several results
         self._leaves: dict[Node, list[tuple[int, Item, Frame]]] = {}
@@ -95,18 +105,25 @@ class Scene:
         elif bodies := bodies_of(node):
             self._kernel(node, bodies)
         else:
-            frame = self._frame(self._scope(node))
+            frame = self._frame(self._group(node))
             item = frame.add(self._box(node, node.inputs, self._read))
             for operand in node.inputs:
                 self._lead(operand, item, frame, self._depth[node])
             self._made[node] = (item, frame)
 
-    def _frame(self, path: str) -> Frame:
-        """Return the frame of a scope."""
-        frame = self._frames.get(path)
+    def _frame(self, group: Group | None) -> Frame:
+        """Return the frame of a group; a second one of a name in the same frame has a number."""
+        frame = self._frames.get(group)
         if frame is None:
-            outer, _, name = path.rpartition("/")
-            frame = self._frames[path] = self._frame(outer).open(name)
+            assert group is not None
+            outer = self._frame(group.parent)
+            if group.kind == "function" and self._sizes[group] < 2:
+                frame = outer
+            else:
+                self._titles[outer, group.name] += 1
+                count = self._titles[outer, group.name]
+                frame = outer.open(group.name if count == 1 else f"{group.name} {count}")
+            self._frames[group] = frame
         return frame
 
     def _box(self, node: Node, operands: Sequence[Node], read: Iterable[Node]) -> Item:
@@ -122,7 +139,7 @@ class Scene:
 
     def _kernel(self, node: Node, bodies: Sequence[Graph]) -> None:
         """Add a frame that shows the body of a fused node."""
-        frame = self._frame(self._scope(node)).open("kernel", node, "fused")
+        frame = self._frame(self._group(node)).open(kernel_title(node), node, "fused")
         operands = iter(node.inputs)
         results: list[Source | Node] = []
         for body in bodies:
@@ -189,8 +206,8 @@ class Scene:
         drawn: dict[tuple[Frame, Frame | None], Item] = {}
         for group in groups:
             around = [frame for _, _, frame in group]
-            if style == "input":  # what is fed comes from outside of the scopes that read it
-                around.append(self._frame(self._scope(leaf)))
+            if style == "input":  # what is fed comes from outside of the groups that read it
+                around.append(self._frame(self._group(leaf)))
             frame = _common(around)
             # Two that would enter the same frame within are one.
             key = (frame, _towards(frame, group[0][2]))
@@ -211,50 +228,54 @@ def _towards(outer: Frame, inner: Frame) -> Frame | None:
     return found
 
 
-def own_scope(node: Node) -> str:
-    """Return the scope in which a node was made; of a kernel, the one around all it computes."""
+def own_group(node: Node) -> Group | None:
+    """Return the group in which a node was made; of a kernel, the one around all it computes."""
     bodies = bodies_of(node)
     if not bodies:
-        return node.line.scope if node.line else ""
+        return node.line.group if node.line else None
     inner = (n for body in bodies for n in body.nodes if n.op.kind is not Kind.LEAF)
-    return shared_scope(own_scope(n) for n in inner)
+    return shared_group(own_group(n) for n in inner)
 
 
-def shared_scope(scopes: Iterable[str]) -> str:
-    """Return the innermost scope around some; what has none counts only if it is the most.
+def shared_group(groups: Iterable[Group | None]) -> Group | None:
+    """Return the innermost group around some; what has none counts only if it is the most.
 
     Examples
     --------
-    >>> shared_scope(["a/b/c", "a/b", "a/bc", ""])
-    'a'
-    >>> shared_scope(["a", "", ""])
-    ''
+    >>> a = Group("a")
+    >>> b = Group("b", a)
+    >>> shared_group([Group("c", b), b, Group("d", a), None])
+    <scope a>
+    >>> shared_group([a, None, None]) is None
+    True
     """
-    given = list(scopes)
-    inside = list(filter(None, given))
-    if 2 * len(inside) < len(given):
-        return ""
-    paths = [scope.split("/") for scope in dict.fromkeys(inside)]
-    shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
-    return "/".join(parts[0] for parts in shared)
+    given = list(groups)
+    inside = [group for group in given if group is not None]
+    if not inside or 2 * len(inside) < len(given):
+        return None
+    shared = list(inside[0].around())
+    for group in dict.fromkeys(inside[1:]):
+        around = set(group.around())
+        shared = [outer for outer in shared if outer in around]
+    return shared[0] if shared else None
 
 
-def traced_scope(trace: Trace) -> Callable[[Node], str]:
-    """Return the function that gives the scope of what passes made: that of what it came from."""
+def traced_group(trace: Trace) -> Callable[[Node], Group | None]:
+    """Return the function that gives the group of what passes made: that of what it came from."""
     olds: dict[Node, list[Node]] = {}
     for old, became in trace.became.items():
         for _, _, new in became:
             if bodies_of(new):
                 olds.setdefault(new, []).append(old)
 
-    def scope(node: Node) -> str:
+    def group(node: Node) -> Group | None:
         if node in olds:
             parts = [user for old in olds[node] for user in trace.origins(old)]
         else:
             parts = trace.origins(node)
-        return shared_scope(own_scope(part) for part in parts) if parts else own_scope(node)
+        return shared_group(own_group(part) for part in parts) if parts else own_group(node)
 
-    return scope
+    return group
 
 
 def _common(frames: Sequence[Frame]) -> Frame:
@@ -312,6 +333,22 @@ def label_of(node: Node, operands: Sequence[Node]) -> str:
             parts.append(f"{name}={text}")
     text = " ".join(parts)
     return _cut(f"{node.name} = {text}" if node.name else text)
+
+
+def kernel_title(node: Node) -> str:
+    """Return the title of a kernel's frame: what it computes, so that kernels can be told apart.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=(3,))
+    >>> f = mg.function([x], mg.exp(x) + 1.0).compile()
+    >>> kernel_title(f.graph.outputs[0])
+    'kernel: exp, add'
+    """
+    names = operations(node)
+    more = len(names) - _NAMED
+    return f"kernel: {', '.join(names[:_NAMED])}" + (f" and {more} more" if more > 0 else "")
 
 
 def style_of(node: Node) -> str:

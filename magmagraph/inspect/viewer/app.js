@@ -2,10 +2,10 @@
 
 const began = performance.now();
 const HELP = [
-  ["← →", "previous and next graph, from the source to the plan"], ["c", "compare with another graph, side by side"],
+  ["← →", "previous and next graph, from the source to the plan"], ["c", "compare with another graph, side by side: the source at first"],
   ["/", "search"], ["↑ ↓", "go to an operand, to a reader"], ["Enter", "bring the selected node to the middle"],
   ["f", "fit the graph (a long one by its width)"], ["+ −", "zoom in and out (also Ctrl and wheel, or pinch)"], ["o", "next overlay"],
-  ["x", "collapse or expand all kernels and scopes"], ["d", "mark or unmark what the pass changed"],
+  ["x", "collapse or expand all kernels and groups"], ["d", "mark or unmark what the pass changed"],
   ["1 2 3", "node, rules, measurements"], ["m", "timeline, memory, neither"], ["t", "light or dark"], ["Esc", "clear the selection"],
 ];
 
@@ -91,6 +91,17 @@ class App {
 
   set(name, value) {
     this.state[name] = value;
+    this.update();
+  }
+
+  /** Show two graphs or one: the shown one beside the source, and of the source the plan. */
+  compare() {
+    const { state, model } = this;
+    state.compare = !state.compare;
+    if (state.compare && state.other === state.graph) {
+      state.other = 0;
+      if (state.graph === 0) state.graph = model.graphs.length - 1;
+    }
     this.update();
   }
 
@@ -235,6 +246,8 @@ class App {
     $("slider").setAttribute("aria-valuetext", graph.name);
     $("stops").querySelectorAll("button").forEach((stop, i) => {
       stop.classList.toggle("here", i === state.graph);
+      if (i === state.graph) stop.setAttribute("aria-current", "step");
+      else stop.removeAttribute("aria-current");
       stop.classList.toggle("other", state.compare && i === state.other);
     });
     $("other").value = state.other;
@@ -242,8 +255,27 @@ class App {
     $("overlay").value = state.overlay;
     $("before-name").textContent = this.counted(state.other);
     $("graph-name").textContent = this.counted(state.graph);
-    for (const tab of TABS) $(`tab-${tab}`).setAttribute("aria-selected", state.tab === tab);
+    for (const tab of TABS) {
+      $(`tab-${tab}`).setAttribute("aria-selected", state.tab === tab);
+      $(`tab-${tab}`).tabIndex = state.tab === tab ? 0 : -1;
+    }
+    $("panel").setAttribute("aria-labelledby", `tab-${state.tab}`);
+    $("graph").setAttribute("aria-label", `picture of the graph ${this.counted(state.graph)}`);
+    $("before").setAttribute("aria-label", `picture of the graph ${this.counted(state.other)}`);
+    this.tell();
     for (const name of DRAWERS.slice(1)) $(`show-${name}`).setAttribute("aria-pressed", state.drawer === name);
+  }
+
+  /** Say to a screen reader what is selected, or which graph is shown. */
+  tell() {
+    const { model, state } = this;
+    const { node, graph } = state;
+    const line = node < 0 ? null : model.line(model.data.nodes.line[node]);
+    const made = line ? `, ${line.file} line ${line.number}${line.scope ? `, in ${line.scope}` : ""}` : "";
+    const text = node < 0 ? `graph ${this.counted(graph)}`
+      : `${model.label(node)}, ${model.type(node)}${made}; ${model.data.nodes.inputs[node].length} inputs, `
+        + `${(model.readers(graph).get(node) ?? []).length} readers`;
+    if ($("status").textContent !== text) $("status").textContent = text;
   }
 
   counted(index) {
@@ -318,11 +350,22 @@ class App {
     const on = (id, action) => $(id).addEventListener("click", action);
     $("other").addEventListener("change", () => this.set("other", Number($("other").value)));
     $("overlay").addEventListener("change", () => this.set("overlay", $("overlay").value));
-    on("compare", () => this.set("compare", !this.state.compare));
+    on("compare", () => this.compare());
     on("fit", () => this.fit());
     on("theme", () => this.turn());
     on("help", () => $("keys").showModal());
-    for (const tab of TABS) on(`tab-${tab}`, () => this.set("tab", tab));
+    for (const tab of TABS) {
+      on(`tab-${tab}`, () => this.set("tab", tab));
+      $(`tab-${tab}`).addEventListener("keydown", (event) => {
+        const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        event.stopPropagation();
+        const next = TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length];
+        this.set("tab", next);
+        $(`tab-${next}`).focus();
+      });
+    }
     for (const name of DRAWERS.slice(1)) {
       on(`show-${name}`, () => this.set("drawer", this.state.drawer === name ? "none" : name));
     }
@@ -365,7 +408,7 @@ class App {
       "+": () => this.view.zoom(1.25),
       "=": () => this.view.zoom(1.25),
       "-": () => this.view.zoom(0.8),
-      c: () => this.set("compare", !this.state.compare),
+      c: () => this.compare(),
       d: () => this.set("changes", !this.state.changes),
       f: () => this.fit(),
       m: () => this.next("drawer", DRAWERS),
@@ -378,7 +421,10 @@ class App {
     };
     const action = actions[event.key];
     if (!action) return;
-    if (event.target instanceof HTMLButtonElement && event.key === "Enter") return;
+    const own = event.target.closest?.("a, button, summary, [role=tab]");
+    if (own && event.key === "Enter") return;
+    if (event.target.closest?.(".wide") && event.key.startsWith("Arrow")) return;
+    if (event.target === $("slider") && event.key.startsWith("Arrow")) return;
     event.preventDefault();
     action();
   }

@@ -95,6 +95,9 @@ function ticks(end, most) {
 
 function drawTimeline(chart, app) {
   const { model, theme } = app;
+  const all = [...model.evidence.profile.steps].sort((a, b) => b.nanoseconds - a.nanoseconds);
+  chart.canvas.setAttribute("aria-label", `timeline of ${all.length} steps; the longest: `
+    + all.slice(0, 3).map((s) => `step ${s.step}, ${s.kernel}, ${duration(s.nanoseconds)}`).join("; "));
   const { wide } = chart.begin();
   const steps = model.evidence.profile.steps;
   let end = 0;
@@ -172,6 +175,8 @@ function drawMemory(chart, app) {
   chart.context.fillRect(LABEL_WIDTH, CHART_TOP, width, height);
   const live = liveBytes(plan);
   const peak = live.reduce((best, bytes, i) => (bytes > live[best] ? i : best), 0);
+  chart.canvas.setAttribute("aria-label", `memory over ${count} steps: an arena of ${few(plan.arena, "B")}, `
+    + `at most ${few(live[peak] ?? 0, "B")} alive, in step ${peak}; ${sumsOfPlaces(plan).join(", ")}`);
   if (plan.arena) {
     chart.context.fillStyle = mixRgb(theme.dropped, theme.paper, 0.25);
     chart.context.fillRect(x(peak), CHART_TOP, Math.max(2, width / count), height);

@@ -23,7 +23,7 @@ from ...ir.plan import Plan
 from ...text.writing import Writer
 from ..pictures.layered import Layout
 from ..pictures.palette import COLOURS, DARK, LIGHT, NAMES, SIGNS
-from ..pictures.scene import Scene, bodies_of, label_of, style_of, traced_scope
+from ..pictures.scene import Scene, bodies_of, label_of, style_of, traced_group
 from ..pictures.scene_frame import BOX, CHARACTER, PAD, ROW_GAP, SIGN, SMALL, TITLE, TYPE, Frame
 from .plan import evidence_values, plan_values
 
@@ -145,7 +145,7 @@ class _Book:
         made: dict[Any, Layout] = {}
         before: set[Node] = set()
         hint: dict[Node, float] = {}
-        scope = None if self.pages.trace is None else traced_scope(self.pages.trace)
+        group = None if self.pages.trace is None else traced_group(self.pages.trace)
         for name, graph in self.pages.graphs:
             nodes = list(dict.fromkeys((*graph.inputs, *graph.nodes)))
             for node in nodes:
@@ -153,7 +153,7 @@ class _Book:
             now = set(nodes)
             key = (frozenset(nodes), graph.outputs, graph.updates)
             if key not in known:
-                scene = Scene(nodes, graph.outputs, graph.updates, hint, scope, made)
+                scene = Scene(nodes, graph.outputs, graph.updates, hint, group, made)
                 hint = scene.places()
                 known[key] = len(layouts)
                 # As a text: the page reads those alone that are looked at.
@@ -284,6 +284,9 @@ class _Book:
                     "node": self.text(refusal.node),
                     "line": self.text(refusal.line if self.pages.lines else ""),
                     "reason": self.text(refusal.reason),
+                    "group": self.text(refusal.group),
+                    "other": self.text(refusal.other if self.pages.lines else ""),
+                    "obstacle": self.text(refusal.obstacle if self.pages.lines else ""),
                     "node_id": self.number.get(node, -1),
                 }
                 for refusal, (_, node) in zip(record.refusals, record._refused, strict=True)

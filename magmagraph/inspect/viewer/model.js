@@ -41,7 +41,7 @@ class Model {
     this.layouts = [];
     for (const record of this.passes) {
       for (const refusal of record.refusals) {
-        for (const name of ["rule", "node", "line", "reason"]) refusal[name] = this.text(refusal[name]);
+        for (const name of ["rule", "node", "line", "reason", "group", "other", "obstacle"]) refusal[name] = this.text(refusal[name]);
       }
       for (const fallback of record.fallbacks) {
         for (const name of ["way", "reason", "node"]) fallback[name] = this.text(fallback[name]);

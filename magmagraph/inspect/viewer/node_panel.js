@@ -32,7 +32,7 @@ function swatch(model, style) {
 }
 
 function section(title, ...children) {
-  return element("section", {}, element("h3", {}, title), ...children);
+  return element("section", { "aria-label": title }, element("h3", {}, title), ...children);
 }
 
 function facts(rows) {

@@ -86,7 +86,29 @@ function errorsOf(check) {
   return new Map(rows.map((row) => [row.node, row.error === "inf" ? Infinity : row.error]));
 }
 
-/** Return {colour(id), legend} of an overlay on one graph. */
+/** Return the least and the most that an overlay has, in the source and in the plan: one scale for all graphs. */
+function rangeOf(overlay, model) {
+  if (overlay.range) return overlay.range;
+  const found = overlay.sorts ? new Set() : [];
+  for (const graph of new Set([0, model.graphs.length - 1])) {
+    const inside = model.data.nodes.inside;
+    const nodes = model.graphs[graph].nodes;
+    for (let id = 0; id < model.count; id++) {
+      if (!nodes.has(inside[id] >= 0 ? inside[id] : id)) continue;
+      const value = overlay.value(id, graph);
+      if (value === null || value === undefined) continue;
+      if (overlay.sorts) found.add(value);
+      else if (Number.isFinite(value) && (!overlay.logarithmic || value > 0)) found.push(value);
+    }
+  }
+  overlay.range = overlay.sorts ? { sorts: [...found].sort() } : {
+    least: found.reduce((a, b) => Math.min(a, b), found.length ? Infinity : 0),
+    most: found.reduce((a, b) => Math.max(a, b), 0),
+  };
+  return overlay.range;
+}
+
+/** Return {colour(id), legend} of an overlay on one graph; colours mean the same in all of them. */
 function overlayColours(overlay, model, graph, ids) {
   if (!overlay.value) return null;
   const values = new Map();
@@ -94,24 +116,24 @@ function overlayColours(overlay, model, graph, ids) {
     const value = overlay.value(id, graph);
     if (value !== null && value !== undefined) values.set(id, value);
   }
+  const range = rangeOf(overlay, model);
   if (overlay.sorts) {
-    const sorts = [...new Set(values.values())].sort();
+    const shown = new Set(values.values());
+    const sorts = [...range.sorts, ...[...shown].filter((sort) => !range.sorts.includes(sort))];
     const colours = new Map(sorts.map((sort, i) => [sort, APART[i % APART.length]]));
     return {
       values, colour: (id) => (values.has(id) ? colours.get(values.get(id)) : null),
-      legend: sorts.map((sort) => [sort, colours.get(sort)]),
+      legend: sorts.filter((sort) => shown.has(sort)).map((sort) => [sort, colours.get(sort)]),
     };
   }
-  const finite = [...values.values()].filter((v) => Number.isFinite(v) && (!overlay.logarithmic || v > 0));
   const scale = overlay.logarithmic ? Math.log10 : (v) => v;
-  const least = finite.length ? finite.reduce((a, b) => Math.min(a, b)) : 0;
+  const { least, most } = range;
   const low = overlay.logarithmic ? scale(least) : 0;
-  const most = finite.length ? finite.reduce((a, b) => Math.max(a, b)) : 0;
   const high = scale(most);
   const share = (v) => {
     if (!Number.isFinite(v)) return 1;
     if (overlay.logarithmic && v <= 0) return 0;
-    return high > low ? (scale(v) - low) / (high - low) : 1;
+    return high > low ? Math.min(1, Math.max(0, (scale(v) - low) / (high - low))) : 1;
   };
   return {
     values, colour: (id) => (values.has(id) ? scaled(share(values.get(id))) : null),

@@ -59,7 +59,10 @@ function fillRules(app, body, record, index) {
     const [rule, reason] = key.split("\n");
     const places = refusals.slice(0, PLACES).map((refusal) => element("div", { class: "place" },
       refusal.node_id >= 0 ? nodeLink(app, refusal.node_id) : element("span", {}, refusal.node),
-      element("span", { class: "muted" }, refusal.line ? ` ${refusal.line.replace(/.*\//, "")}` : "")));
+      element("span", { class: "muted" }, refusal.line ? ` ${refusal.line.replace(/.*\//, "")}` : ""),
+      element("span", { class: "muted" }, refusal.group ? ` in ${refusal.group}` : ""),
+      refusal.other ? element("div", { class: "muted" }, `with ${refusal.other}`) : null,
+      refusal.obstacle ? element("div", { class: "muted" }, `between them ${refusal.obstacle}`) : null));
     const more = refusals.length - PLACES;
     body.append(element("div", { class: "rule refused" },
       element("b", {}, rule), element("span", {}, ` refused: ${reason}`), ...places,
@@ -103,8 +106,10 @@ function renderEvidence(app, panel) {
 }
 
 function table(head, rows, left = []) {
-  const cell = (tag, value, i) => element(tag, { class: left.includes(i) ? "left" : "count" }, value ?? "");
-  return element("div", { class: "wide" }, element("table", {},
+  const cell = (tag, value, i) => element(tag, {
+    class: left.includes(i) ? "left" : "count", scope: tag === "th" ? "col" : null,
+  }, value ?? "");
+  return element("div", { class: "wide", tabindex: 0 }, element("table", {},
     element("thead", {}, element("tr", {}, ...head.map((text, i) => cell("th", text, i)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((v, i) => cell("td", v, i)))))));
 }

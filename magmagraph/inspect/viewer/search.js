@@ -32,7 +32,11 @@ class SearchField {
     this.at = 0;
     input.addEventListener("input", () => this.update());
     input.addEventListener("focus", () => this.update());
-    input.addEventListener("blur", () => setTimeout(() => { list.hidden = true; }, 150));
+    input.addEventListener("blur", () => setTimeout(() => {
+      list.hidden = true;
+      input.setAttribute("aria-expanded", false);
+      this.point();
+    }, 150));
     input.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -41,10 +45,22 @@ class SearchField {
     this.ids = ids;
     this.at = 0;
     this.list.hidden = !this.input.value;
+    this.input.setAttribute("aria-expanded", !this.list.hidden);
     const rows = ids.map((id, i) => this.row(id, i));
     if (!ids.length) rows.push(element("div", { class: "muted" }, "nothing found"));
     else if (total > ids.length) rows.push(element("div", { class: "muted" }, `${total} found`));
     this.list.replaceChildren(...rows);
+    this.point();
+  }
+
+  /** Mark the result that Enter chooses, also for screen readers. */
+  point() {
+    [...this.list.children].forEach((row, i) => {
+      row.classList.toggle("here", i === this.at && row.classList.contains("found"));
+      if (row.classList.contains("found")) row.setAttribute("aria-selected", i === this.at);
+    });
+    if (this.ids?.length && !this.list.hidden) this.input.setAttribute("aria-activedescendant", `found-${this.at}`);
+    else this.input.removeAttribute("aria-activedescendant");
   }
 
   row(id, i) {
@@ -53,10 +69,18 @@ class SearchField {
     const home = model.homeOf(id, state.graph);
     const there = model.graphs[state.graph].nodes.has(inside >= 0 ? inside : id);
     return element("div", {
-      class: i === this.at ? "found here" : "found", role: "option",
+      class: "found", role: "option", id: `found-${i}`,
       onmousedown: (event) => { event.preventDefault(); this.choose(id); },
     }, swatch(model, model.data.nodes.style[id]), element("span", {}, model.label(id)),
-    element("span", { class: "muted" }, there || home < 0 ? model.type(id) : `in ${model.graphs[home].name}`));
+    element("span", { class: "muted" }, this.beside(id, there || home < 0 ? "" : `in ${model.graphs[home].name}`)));
+  }
+
+  /** Return what tells a node from others of its name: its type, graph, line and group. */
+  beside(id, graph) {
+    const { model } = this.app;
+    const line = model.line(model.data.nodes.line[id]);
+    const made = line ? `${line.file}:${line.number}${line.scope ? ` ${line.scope}` : ""}` : "";
+    return [graph || model.type(id), made].filter(Boolean).join("  ");
   }
 
   key(event) {
@@ -64,7 +88,7 @@ class SearchField {
       event.preventDefault();
       const step = event.key === "ArrowDown" ? 1 : -1;
       this.at = Math.min(Math.max(this.at + step, 0), Math.max(0, (this.ids?.length ?? 1) - 1));
-      [...this.list.children].forEach((row, i) => row.classList.toggle("here", i === this.at));
+      this.point();
       this.list.children[this.at]?.scrollIntoView({ block: "nearest" });
     } else if (event.key === "Enter" && this.ids?.length) {
       this.choose(this.ids[this.at]);

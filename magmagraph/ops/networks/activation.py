@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import INEXACT, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node
 from ..elementwise.comparison import greater, less, where
@@ -92,6 +93,7 @@ relu, RELU = unary(
 )
 
 
+@grouped
 def log_sigmoid(x: Any) -> Node:
     """Evaluate the logarithm of the sigmoid, exact also where that underflows.
 

@@ -18,6 +18,7 @@ from ...dtypes import accumulation_dtype, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Shape, Type
 from ..control.identities import ITEM, MARKER, stop_gradient
@@ -203,6 +204,7 @@ ROWS_GRADIENT = Op(
 # The public functions.
 
 
+@grouped
 def scaled_dot_product_attention(
     query: Any,
     key: Any,

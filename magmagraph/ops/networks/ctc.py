@@ -11,6 +11,7 @@ import numpy as np
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Refusal, Sample, Tests
 from ...ir.types import Extent, Type
 from ..convert import as_node, cast
@@ -177,6 +178,7 @@ CURVATURE = Op(
 _REDUCTIONS = ("mean", "sum", "none")
 
 
+@grouped
 def ctc_loss(
     logits: Any,
     labels: Any,

@@ -9,6 +9,7 @@ import numpy as np
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
 from ..control.identities import stop_gradient
@@ -21,6 +22,7 @@ from ..shape.arrange import reshape
 __all__ = ["embedding"]
 
 
+@grouped
 def embedding(ids: Any, table: Any, *, padding_index: int | None = None) -> Node:
     """Look up rows of a table.
 

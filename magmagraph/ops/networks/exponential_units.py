@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError, message
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
 from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, floating
@@ -21,6 +22,7 @@ _SELU_SCALE = 1.0507009873554805
 _SELU_ALPHA = 1.6732632423543772
 
 
+@grouped
 def elu(x: Any, alpha: Any = 1.0) -> Node:
     """Evaluate x where it is positive, else alpha * (exp(x) - 1).
 
@@ -48,6 +50,7 @@ def elu(x: Any, alpha: Any = 1.0) -> Node:
     return where(positive, node, expm1(where(positive, 0, node)) * alpha)
 
 
+@grouped
 def selu(x: Any) -> Node:
     """Evaluate the scaled exponential linear unit, 1.0507 elu(x, 1.6733).
 
@@ -74,6 +77,7 @@ def selu(x: Any) -> Node:
     return elu(x, _SELU_ALPHA) * _SELU_SCALE
 
 
+@grouped
 def celu(x: Any, alpha: Any = 1.0) -> Node:
     """Evaluate x where it is positive, else alpha * (exp(x / alpha) - 1).
 
@@ -104,6 +108,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Node:
     return where(positive, node, expm1(where(positive, 0, node) / alpha) * alpha)
 
 
+@grouped
 def softsign(x: Any) -> Node:
     """Evaluate x / (1 + abs(x)).
 
@@ -127,6 +132,7 @@ def softsign(x: Any) -> Node:
     return node / (absolute(node) + 1.0)
 
 
+@grouped
 def squareplus(x: Any, b: float = 4.0) -> Node:
     """Evaluate (x + sqrt(x**2 + b)) / 2, without cancellation for negative x.
 
@@ -167,6 +173,7 @@ def squareplus(x: Any, b: float = 4.0) -> Node:
     return where(positive, total, (0.25 * b) / total)
 
 
+@grouped
 def tanhshrink(x: Any) -> Node:
     """Evaluate x - tanh(x).
 

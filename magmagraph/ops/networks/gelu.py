@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ConfigError, message
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import Composite, Kind, Op, Scalar
 from ..elementwise.comparison import greater_equal, maximum, minimum, where
 from ..elementwise.family import floating, like_float
@@ -19,6 +20,7 @@ from ..special.primitives import erfc
 from .activation import activation, sigmoid, softplus
 
 
+@grouped
 def gelu(x: Any, approximate: bool | str = False) -> Node:
     """Multiply by the probability that a standard normal variable is smaller.
 
@@ -113,6 +115,7 @@ GELU_TANH = Op(
 )
 
 
+@grouped
 def silu(x: Any) -> Node:
     """Multiply each element by its sigmoid.
 
@@ -136,6 +139,7 @@ def silu(x: Any) -> Node:
     return node * sigmoid(node)
 
 
+@grouped
 def mish(x: Any) -> Node:
     """Multiply each element by the hyperbolic tangent of its softplus.
 

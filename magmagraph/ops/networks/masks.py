@@ -10,6 +10,7 @@ from ...dtypes import is_integer
 from ...errors import DTypeError
 from ...ir import dims
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
 from ..convert import as_node
@@ -29,6 +30,7 @@ def seen(length: Extent, other: Extent) -> Node:
     return less_equal(IOTA(shape=(1, other), axis=1, dtype=INT32), at)
 
 
+@grouped
 def causal_mask(length: Extent | str, other: Extent | str | None = None) -> Node:
     """Return where a query may see a key that does not come after it.
 
@@ -56,6 +58,7 @@ def causal_mask(length: Extent | str, other: Extent | str | None = None) -> Node
     return seen(rows, columns)
 
 
+@grouped
 def padding_mask(lengths: Any, length: Extent | str) -> Node:
     """Return which positions lie within sequences of given lengths.
 

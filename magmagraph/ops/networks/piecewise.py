@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError, message
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Composite, Kind, Sample, Tests
 from ..elementwise.arithmetic import add, multiply, square, subtract
 from ..elementwise.comparison import (
@@ -37,6 +38,7 @@ __all__ = [
 _FAR = np.array([-7.0, -3.5, -2.0, 0.5, 2.5, 4.5, 7.5])
 
 
+@grouped
 def relu6(x: Any) -> Node:
     """Limit values to [0, 6].
 
@@ -64,6 +66,7 @@ def relu6(x: Any) -> Node:
     return where(greater_equal(node, 6.0), 6.0, node)
 
 
+@grouped
 def hard_sigmoid(x: Any) -> Node:
     """Evaluate relu6(x + 3) / 6: a sigmoid of straight pieces.
 
@@ -86,6 +89,7 @@ def hard_sigmoid(x: Any) -> Node:
     return multiply(relu6(add(floating(x), 3.0)), 1.0 / 6.0)
 
 
+@grouped
 def hard_silu(x: Any) -> Node:
     """Multiply each element by its hard_sigmoid; also named `hard_swish`.
 
@@ -113,6 +117,7 @@ def hard_silu(x: Any) -> Node:
     return multiply(node, hard_sigmoid(node))
 
 
+@grouped
 def sparse_plus(x: Any) -> Node:
     """Evaluate 0 up to -1, x from 1 on, and (x + 1)**2 / 4 between.
 
@@ -138,6 +143,7 @@ def sparse_plus(x: Any) -> Node:
     return where(less_equal(node, -1.0), 0.0, where(greater_equal(node, 1.0), node, bowl))
 
 
+@grouped
 def sparse_sigmoid(x: Any) -> Node:
     """Limit (x + 1) / 2 to [0, 1]: the derivative of sparse_plus.
 
@@ -191,6 +197,7 @@ def _check_width(name: str, width: float) -> None:
         raise ShapeError(message(f"{name}: width={width}", need="width >= 0"))
 
 
+@grouped
 def hardshrink(x: Any, width: float = 0.5) -> Node:
     """Set values in ``[-width, width]`` to 0.
 
@@ -223,6 +230,7 @@ def hardshrink(x: Any, width: float = 0.5) -> Node:
     return where(less_equal(absolute(node), width), 0.0, node)
 
 
+@grouped
 def softshrink(x: Any, width: float = 0.5) -> Node:
     """Move values towards 0 by a width, and no further than 0.
 

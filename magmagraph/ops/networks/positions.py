@@ -12,6 +12,7 @@ from ...dtypes import canonical
 from ...errors import ShapeError, message
 from ...ir import dims
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
 from ..convert import as_node, cast
@@ -48,6 +49,7 @@ def _check_even(name: str, width: Any) -> int:
     return width
 
 
+@grouped
 def positional_encoding(
     length: Extent | str, features: int, *, base: float = 10000.0, dtype: Any = None
 ) -> Node:
@@ -92,6 +94,7 @@ def positional_encoding(
     return cast(reshape(pairs, (count, width)), wanted)
 
 
+@grouped
 def apply_rotary(
     x: Any, positions: Any = None, *, base: float = 10000.0, interleaved: bool = False
 ) -> Node:

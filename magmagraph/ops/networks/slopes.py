@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.graph import Node
+from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...ir.types import Extent
 from ..convert import as_node, cast
@@ -18,6 +19,7 @@ from ..shape.pieces import split
 from .activation import activation, sigmoid
 
 
+@grouped
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Node:
     """Multiply negative values by a small slope.
 
@@ -43,6 +45,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Node:
     return where(greater_equal(node, 0), node, node * negative_slope)
 
 
+@grouped
 def glu(x: Any, axis: int = -1) -> Node:
     """Multiply the first half of an axis by the sigmoid of the second.
 
@@ -79,6 +82,7 @@ def glu(x: Any, axis: int = -1) -> Node:
     return value * sigmoid(gate)
 
 
+@grouped
 def prelu(x: Any, slope: Any, axis: int = 1) -> Node:
     """Multiply negative values by a slope of their channel.
 
@@ -127,6 +131,7 @@ def prelu(x: Any, slope: Any, axis: int = 1) -> Node:
     return leaky_relu(node, cast(factor, node.dtype))
 
 
+@grouped
 def hardtanh(x: Any, low: float = -1.0, high: float = 1.0) -> Node:
     """Limit values to an interval; at its ends the gradient is still 1.
 

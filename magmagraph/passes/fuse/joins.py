@@ -68,7 +68,13 @@ class Joins:
         reason = self._refusal(left, right)
         if reason is not None:
             if reason:
-                self.record.refuse("join", at, reason)
+                other = left if self.clusters.of[at] is right else right
+                between = None
+                if reason is ANOTHER_STEP:
+                    between = self._between(left, right)
+                self.record.refuse(
+                    "join", at, reason, other=self._nearest(other, at), obstacle=between
+                )
             return False
         small, large = sorted((left, right), key=lambda c: len(c.nodes))
         large.plain = left.plain and right.plain and _one_shape(left, right)
@@ -80,6 +86,12 @@ class Joins:
         }
         self.record.hit("join")
         return True
+
+    def _nearest(self, cluster: Cluster, at: Node) -> Node:
+        """Return the operand of a node that a cluster makes, or the first node of the cluster."""
+        bases = map(self.facts.base, at.inputs)
+        made = (base for base in bases if self.clusters.of.get(base) is cluster)
+        return next(made, cluster.nodes[0])
 
     def _refusal(self, left: Cluster, right: Cluster) -> str | None:
         """Return why two clusters cannot be joined; empty where it is not worth a word."""
@@ -93,7 +105,7 @@ class Joins:
         wasted = "" if plain else self._recomputed(left, right)
         if wasted:
             return wasted
-        if self._path(left, right) or self._path(right, left):
+        if self._between(left, right) is not None:
             return ANOTHER_STEP
         if plain:
             return None
@@ -238,35 +250,40 @@ class Joins:
     def _reads(self, reader: Node, node: Node) -> bool:
         return any(self.facts.base(operand) is node for operand in reader.inputs)
 
-    def _path(self, source: Cluster, target: Cluster) -> bool:
-        """Return whether a path leads from `source` to `target` through something else."""
+    def _between(self, left: Cluster, right: Cluster) -> Node | None:
+        """Return what must be computed after one of two clusters and before the other, or None."""
+        found = self._path(left, right)
+        return self._path(right, left) if found is None else found
+
+    def _path(self, source: Cluster, target: Cluster) -> Node | None:
+        """Return what `target` reads that is computed of `source` outside of both, or None."""
         seen: set[int] = {id(target)}
-        stack: list[Node] = [
-            e for e in target.externals if self.clusters.of.get(e) not in (source, target)
+        stack: list[tuple[Node, Node]] = [
+            (e, e) for e in target.externals if self.clusters.of.get(e) not in (source, target)
         ]
         looked = 0
         while stack:
-            node = stack.pop()
+            node, read = stack.pop()
             unit = self.clusters.unit(node)
             if id(unit) in seen:
                 continue
             seen.add(id(unit))
             if unit is source:
-                return True
+                return read
             looked += 1
             if looked > PATH_BUDGET:
-                return True
+                return read
             if isinstance(unit, Cluster):
                 if unit.last >= source.first:
-                    stack.extend(unit.externals)
+                    stack.extend((external, read) for external in unit.externals)
             else:
                 bases = [self.facts.base(i) for i in node.inputs]
                 if self.facts.position[node] <= source.first:
                     # It comes before, but may read a cluster that reaches beyond.
                     makers = [(b, self.clusters.of.get(b)) for b in bases]
                     bases = [b for b, c in makers if c is not None and c.last >= source.first]
-                stack.extend(bases)
-        return False
+                stack.extend((base, read) for base in bases)
+        return None
 
     def join_siblings(self) -> None:
         """Join clusters that read the same array and do not depend on each other."""

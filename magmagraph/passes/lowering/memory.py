@@ -16,6 +16,7 @@ from typing import Any
 
 from ...ir import dims
 from ...ir.graph import Graph, Node, Trace
+from ...ir.html import Displayed
 from ...ir.op import Effect
 from ...ir.plan import Place, Slot
 from ...ir.records import record
@@ -375,7 +376,7 @@ def account(plan: Any) -> Memory:
 
 
 @record(frozen=True)
-class Memory:
+class Memory(Displayed):
     """Bytes that a plan takes.
 
     Attributes

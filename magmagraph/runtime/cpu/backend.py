@@ -16,8 +16,9 @@ from ...ir.fallback import NO_FAMILY, Fallbacks, Refused
 from ...ir.plan import Plan, Role
 from . import fused
 from .bound import NumpyBound
-from .compilers import SourceRefused
+from .compilers import SourceRefused, find_compiler
 from .kernel_args import Prepared
+from .support import support
 from .threads import apply as apply_threads
 
 SECONDS_A_NODE = 0.0015  # what writing and compiling its C takes, about; for the compile budget
@@ -81,10 +82,11 @@ class NumpyPrepared:
             self._why = Refused("MAGMAGRAPH_COMPILER=off", expected=True)
             apply_threads()
             return
+        kernels = fused.Kernels()
         try:
             chosen = _affordable(plan, steps, budget)
-            kernels = fused.Kernels()
             kernels.build([bodies_of(plan.steps[i]) for i in chosen])
+            support()  # a plan without fused steps meets a missing compiler here
             self.prepared = Prepared(kernels, frozenset(chosen))
         except CompilerUnavailable as error:
             if isinstance(error, SourceRefused):
@@ -94,7 +96,17 @@ class NumpyPrepared:
             reason = error.first if isinstance(error, SourceRefused) else str(error).split("\n")[0]
             self._why = Refused(f"kernels are not compiled: {reason}", expected=True)
             _fall_back(reason)  # one warning for all steps
+            self._use_what_is_there(kernels, chosen)
+
+    def _use_what_is_there(self, kernels: fused.Kernels, steps: Sequence[int]) -> None:
+        """Run without a compiler what has kernels all the same: those that came with a wheel."""
+        try:
+            support()
+        except CompilerUnavailable:
             apply_threads()  # nobody else tells BLAS
+        else:
+            there = (i for i in steps if kernels.has(bodies_of(self.plan.steps[i])))
+            self.prepared = Prepared(kernels, frozenset(there))
 
     def _note_fallbacks(self) -> None:
         """Note the steps that run in NumPy, whatever sizes the plan is bound to."""
@@ -139,7 +151,26 @@ class NumpyPrepared:
 
     def bind(self, plan: Plan) -> NumpyBound:
         """Bind a specialized plan: addresses, cells and views are made once."""
-        return NumpyBound(self.prepared, plan)
+        try:
+            return NumpyBound(self.prepared, plan)
+        except CompilerUnavailable as error:
+            if self.prepared.kernels is None or _has_compiler():
+                raise
+            # A kernel that did not come with the wheel, and no compiler: all runs in NumPy.
+            reason = str(error).split("\n")[0]
+            _fall_back(reason)
+            self._why = Refused(f"kernels are not compiled: {reason}", expected=True)
+            self.prepared = Prepared(fallbacks=self.fallbacks)
+            self._note_fallbacks()
+            return NumpyBound(self.prepared, plan)
+
+
+def _has_compiler() -> bool:
+    try:
+        find_compiler()
+    except CompilerUnavailable:
+        return False
+    return True
 
 
 def _affordable(plan: Plan, steps: Sequence[int], budget: float) -> list[int]:

@@ -2,7 +2,8 @@
 
 The libraries that it makes live in the disk cache under a hash of all that they were made from:
 the source, the flags, the compiler and the processor. So a warm start runs no process at all.
-Those that no program changes may have been built when the package was installed (`installed`).
+Those that no program changes may have been built when the package was installed, or have come with
+its wheel (`installed`).
 Of many processes that want the same library at once (the ranks of a job), the one that gets its
 lock compiles it while the others go on with the next, and load it when it is there.
 """
@@ -38,7 +39,7 @@ from .compilers import SourceRefused, expected, find_compiler, unavailable
 from .threads import available_threads
 from .toolchain import TIMEOUT, Compiler, end_run, kill_run, library_key, start_run
 
-__all__ = ["compile_libraries", "compile_library", "start_libraries"]
+__all__ = ["compile_libraries", "compile_library", "served_library", "start_libraries"]
 
 _loaded: MutableMapping[str, ctypes.CDLL] = weakref.WeakValueDictionary()
 _lasting: dict[str, ctypes.CDLL] = {}  # whose addresses are kept without them
@@ -96,8 +97,51 @@ def compile_libraries(
     lasting : bool
         False lets the system unload a library, some time after nobody has its object any more.
     """
+    flags = _flags(sources, optimization)
+    served = {
+        i: key
+        for i, what in enumerate(zip(flags, sources, strict=True))
+        if (key := _served(*what)) is not None
+    }
+    rest = [i for i in range(len(sources)) if i not in served]
+    compiled = _compiled([flags[i] for i in rest], [sources[i] for i in rest])
+    served.update(zip(rest, compiled, strict=True))
+    keys = [served[i] for i in range(len(sources))]
+    libraries = [library for key in keys if (library := _loaded.get(key)) is not None]
+    if len(libraries) < len(keys):  # others came between, and nobody has had some of these yet
+        return compile_libraries(sources, optimization, lasting=lasting)
+    if lasting:
+        _lasting.update(zip(keys, libraries, strict=True))
+    return libraries
+
+
+def served_library(source: str) -> ctypes.CDLL | None:
+    """Return a library that came with the wheel and has the kernels of a source, or None."""
+    (flag,) = _flags([source], None)
+    key = _served(flag, source)
+    return None if key is None else _loaded.get(key)
+
+
+def _served(flag: str, source: str) -> str | None:
+    """Return the key of a library that came with the wheel, loaded, or None."""
+    found = installed.portable_library(flag, source)
+    if found is None:
+        return None
+    key, path = found
+    if key not in _loaded:
+        try:
+            _keep(key, path)
+        except OSError:  # for a later C library, say: built here
+            return None
+    return key
+
+
+def _compiled(flags: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """Return the keys of libraries that are loaded now, compiled where they are nowhere yet."""
+    if not sources:
+        return []
     compiler = find_compiler()
-    flags, keys = _keys(compiler, sources, optimization)
+    keys = [library_key(compiler, *what) for what in zip(flags, sources, strict=True)]
     wanted = dict(zip(keys, zip(flags, sources, strict=True), strict=True))
     begun = {}
     if _started:
@@ -111,12 +155,7 @@ def compile_libraries(
     failed = {key: wanted[key] for key in begun if not _is_there(key)}
     if failed:
         _build(compiler, failed)
-    libraries = [library for key in keys if (library := _loaded.get(key)) is not None]
-    if len(libraries) < len(keys):  # others came between, and nobody has had some of these yet
-        return compile_libraries(sources, optimization, lasting=lasting)
-    if lasting:
-        _lasting.update(zip(keys, libraries, strict=True))
-    return libraries
+    return keys
 
 
 def start_libraries(
@@ -137,8 +176,13 @@ def start_libraries(
     CompilerUnavailable
         Where there is no working compiler.
     """
+    usual = _flags(sources, optimization)
+    pairs = [pair for pair in zip(usual, sources, strict=True) if _served(*pair) is None]
+    if not pairs:
+        return
     compiler, known = expected()
-    flags, keys = _keys(compiler, sources, optimization)
+    flags, sources = [flag for flag, _ in pairs], [source for _, source in pairs]
+    keys = [library_key(compiler, *pair) for pair in pairs]
     for key, flag, source in zip(keys, flags, sources, strict=True):
         with _lock:
             run = _run_key(compiler, flag, source)
@@ -195,7 +239,7 @@ class _Started:
             self.process.communicate(timeout=TIMEOUT)
             if self.process.returncode == 0:
                 compiler = find_compiler()  # a run may begin before it has said what it is
-                (_, (key,)) = _keys(compiler, [self.source], [self.flag.removeprefix("-O")])
+                key = library_key(compiler, self.flag, self.source)
                 if _run_key(compiler, self.flag, self.source) == self.run:
                     _store(key, Path(self.output).read_bytes())
         except (OSError, ValueError, Warning, subprocess.TimeoutExpired, CompilerUnavailable):
@@ -242,15 +286,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _keys(
-    compiler: Compiler, sources: Sequence[str], optimization: Sequence[str | None] | None
-) -> tuple[list[str], list[str]]:
-    """Return the flag and the place in the cache of every source."""
+def _flags(sources: Sequence[str], optimization: Sequence[str | None] | None) -> list[str]:
+    """Return the flag of each source's level."""
     usual = word("MAGMAGRAPH_OPTIMIZATION").removeprefix("-O")
     levels = optimization or [None] * len(sources)
-    flags = ["-O" + (level or usual) for _, level in zip(sources, levels, strict=True)]
-    pairs = zip(flags, sources, strict=True)
-    return flags, [library_key(compiler, flag, source) for flag, source in pairs]
+    return ["-O" + (level or usual) for _, level in zip(sources, levels, strict=True)]
 
 
 def _is_there(key: str) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from ...codegen.c.step import StepCode, assemble, step_code
 from ...config import word
 from ...ir.graph import Graph
-from .compiler import compile_libraries
+from . import installed
+from .compiler import compile_libraries, served_library
 from .compilers import find_compiler
 from .support import SUPPORT_HEADER, function_address, join_pool
 from .threads import get_threads
@@ -107,6 +108,8 @@ class Kernels:
             code = step_code(bodies)
             if code.key not in self._address:
                 new.setdefault(code.key, code)
+        if installed.is_portable():
+            self._take_installed(new)
         shares = _shares(list(new.values()))
         sources = [assemble(share) for share in shares]
         libraries = compile_libraries(
@@ -120,6 +123,22 @@ class Kernels:
                 self._address[code.key] = function_address(library, code.name)
         self.sources.extend(sources)
         self._libraries.extend(libraries)
+
+    def has(self, bodies: Bodies) -> bool:
+        """Return whether the kernel of a step is there."""
+        return step_code(bodies).key in self._address
+
+    def _take_installed(self, codes: dict[str, StepCode]) -> None:
+        """Take kernels that came with the wheel, out of some that are wanted."""
+        for key, code in list(codes.items()):
+            source = assemble([code])
+            library = served_library(SUPPORT_HEADER + source)
+            if library is not None:
+                join_pool(library)
+                self._address[key] = function_address(library, code.name)
+                self._libraries.append(library)
+                self.sources.append(source)
+                del codes[key]
 
     def bind(
         self, bodies: Bodies, sizes: Mapping[str, int], threads: int

@@ -1,9 +1,10 @@
 """Libraries that were built when the package was installed: looked into before compiling.
 
 They lie in a folder beside the package, or beside the file by which an editable installation names
-it. Nothing is ever written there. A library is found by the key that it has in the disk cache, too:
-for another processor, compiler or source there is none, and it is compiled at the first call as it
-would be without the folder.
+it. Nothing is ever written there. What the installation built is found by the key that it has in
+the disk cache, too: for another processor, compiler or source there is none, and it is compiled at
+the first call as it would be without the folder. What came with a wheel is found by its source and
+level, for the best of the wheel's variants that this processor runs, and needs no compiler.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..keys import content_key
 from . import toolchain
 from .toolchain import FOLDER, INDEX
 
-__all__ = ["Installed", "compiler", "found", "library"]
+__all__ = ["Installed", "compiler", "found", "is_portable", "library", "portable_library"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Installed:
         The key of the processor and C library that they are for.
     libraries
         By key, the name of the file and the digest of its content.
+    portable
+        Of a wheel for all processors of a kind: by variant, and then by key, the same.
     """
 
     folder: Path
@@ -52,6 +55,13 @@ class Installed:
     compiler: dict[str, Any]
     machine: str
     libraries: dict[str, tuple[str, str]]
+    portable: dict[str, dict[str, tuple[str, str]]]
+
+    @property
+    def variant(self) -> str | None:
+        """The best variant of the wheel that this processor runs."""
+        here = [variant.name for variant in toolchain.variants_here()]
+        return next((name for name in here if name in self.portable), None)
 
     def is_for_this_machine(self) -> bool:
         """Return whether it was built where it is read."""
@@ -72,9 +82,36 @@ def compiler(probe: str) -> dict[str, Any] | None:
 def library(key: str) -> Path | None:
     """Return the file of a library, read and found undamaged, or None."""
     there = found()
-    if there is None or key not in there.libraries:
+    return None if there is None else _checked(there, there.libraries.get(key))
+
+
+def is_portable() -> bool:
+    """Return whether a wheel brought libraries that this processor runs."""
+    there = found()
+    return there is not None and there.variant is not None
+
+
+def portable_library(flag: str, source: str) -> tuple[str, Path] | None:
+    """Return key and file of a library that came with the wheel, for this processor, or None.
+
+    Where the user names a compiler in ``MAGMAGRAPH_CC``, that one builds.
+    """
+    there = found()
+    if there is None or not there.portable or os.environ.get("MAGMAGRAPH_CC", "").strip():
         return None
-    name, digest = there.libraries[key]
+    variant = there.variant
+    if variant is None:
+        return None
+    key = toolchain.portable_key(flag, source)
+    path = _checked(there, there.portable[variant].get(key))
+    return None if path is None else (f"{variant} {key}", path)
+
+
+def _checked(there: Installed, entry: tuple[str, str] | None) -> Path | None:
+    """Return a file of the folder that is undamaged, or None."""
+    if entry is None:
+        return None
+    name, digest = entry
     path = there.folder / name
     try:
         if hashlib.sha256(read_installed(path)).hexdigest() == digest:
@@ -113,12 +150,18 @@ def _folders() -> Iterator[Path]:
 
 
 def _read(folder: Path, record: Any) -> Installed:
+    def files(entries: Any) -> dict[str, tuple[str, str]]:
+        return {
+            str(key): (os.path.basename(entry["file"]), str(entry["sha256"]))
+            for key, entry in entries.items()
+        }
+
+    if "portable" in record:
+        portable = {str(name): files(entries) for name, entries in record["portable"].items()}
+        return Installed(folder, "", {}, "", {}, portable)
     known = {name: record["compiler"][name] for name in ("command", "version", "flags")}
-    libraries = {
-        str(key): (os.path.basename(entry["file"]), str(entry["sha256"]))
-        for key, entry in record["libraries"].items()
-    }
-    return Installed(folder, str(record["probe"]), known, str(record["machine"]), libraries)
+    libraries = files(record["libraries"])
+    return Installed(folder, str(record["probe"]), known, str(record["machine"]), libraries, {})
 
 
 @functools.lru_cache(maxsize=64)

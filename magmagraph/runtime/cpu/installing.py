@@ -8,11 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from ...files.trust import temporary_place
 from ...ir.cores import allowed_cores
@@ -21,19 +24,86 @@ from .sources import Fixed, fixed_sources
 from .toolchain import (
     BASE_FLAGS,
     INDEX,
+    VARIANTS,
     Compiler,
     end_run,
     find_command,
     library_key,
     machine,
     machine_flags,
+    portable_key,
     probe_key,
     question,
     start_run,
     told,
 )
 
-__all__ = ["build"]
+__all__ = ["build", "build_portable"]
+
+
+def build_portable(
+    folder: Path, seconds: float, regions: Sequence[Mapping[str, Any]] = ()
+) -> int:
+    """Build libraries that do not depend on this processor, and return how many.
+
+    For wheels that are given away: each library once for each variant of this kind of machine,
+    of which the one that reads them takes the best that it can run.
+
+    Parameters
+    ----------
+    folder, seconds
+        As of `build`; what is not built in time raises, as a wheel is whole or is not.
+    regions
+        Libraries of generated kernels (packaging/common_regions.py): the "source", its "level",
+        and the "keys" of the kernels that are in it.
+
+    Raises
+    ------
+    LookupError
+        Where no compiler works, none builds for a variant, or a library is missing at the end.
+    """
+    end = time.monotonic() + seconds
+    command = find_command(os.environ.get("MAGMAGRAPH_CC", ""), os.environ.get("PATH", ""))
+    variants = VARIANTS.get(platform.machine(), ())
+    if not variants:
+        raise LookupError(f"there are no variants for {platform.machine()}")
+    fixed = list(fixed_sources())
+    keys = {one.name: [portable_key("-O" + one.level, one.source)] for one in fixed}
+    for number, region in enumerate(regions):
+        fixed.append(Fixed(f"regions-{number}", region["source"], region["level"]))
+        keys[fixed[-1].name] = region["keys"]
+    record: dict[str, dict[str, dict[str, str]]] = {}
+    count = 0
+    for variant in variants:
+        compiler = _asked(command, end, [variant.flags])
+        built = _build_all(fixed, folder, compiler, f".{variant.name}", end)
+        missing = [one.name for one in fixed if one.name not in built]
+        if missing:
+            raise LookupError(f"{command[0]} built no {', '.join(missing)} for {variant.name}")
+        count += len(built)
+        record[variant.name] = {key: built[name] for name in built for key in keys[name]}
+    (folder / INDEX).write_text(json.dumps({"portable": record}, indent=1), encoding="utf-8")
+    return count
+
+
+def _build_all(
+    sources: Iterable[Fixed], folder: Path, compiler: Compiler, suffix: str, end: float
+) -> dict[str, dict[str, str]]:
+    """Build sources, and return by name the file of each that was built, and its digest."""
+    wanted = sorted(sources, key=lambda fixed: -len(fixed.source))
+    built: dict[str, dict[str, str]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
+        ThreadPoolExecutor(max(1, allowed_cores())) as pool,
+    ):
+        made = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), wanted)
+        for fixed, data in zip(wanted, made, strict=True):
+            if data is None:
+                continue
+            name = f"{fixed.name}{suffix}.so"
+            (folder / name).write_bytes(data)
+            built[fixed.name] = {"file": name, "sha256": hashlib.sha256(data).hexdigest()}
+    return built
 
 
 def build(folder: Path, seconds: float) -> int:
@@ -55,21 +125,13 @@ def build(folder: Path, seconds: float) -> int:
     """
     end = time.monotonic() + seconds
     command = find_command(os.environ.get("MAGMAGRAPH_CC", ""), os.environ.get("PATH", ""))
-    compiler = _asked(command, end)
-    wanted = sorted(fixed_sources(), key=lambda fixed: -len(fixed.source))
-    libraries: dict[str, dict[str, str]] = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
-        ThreadPoolExecutor(max(1, allowed_cores())) as pool,
-    ):
-        made = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), wanted)
-        for fixed, data in zip(wanted, made, strict=True):
-            if data is None:
-                continue
-            (folder / f"{fixed.name}.so").write_bytes(data)
-            libraries[library_key(compiler, "-O" + fixed.level, fixed.source)] = {
-                "file": f"{fixed.name}.so", "sha256": hashlib.sha256(data).hexdigest(),
-            }  # fmt: skip
+    compiler = _asked(command, end, machine_flags())
+    built = _build_all(fixed_sources(), folder, compiler, "", end)
+    libraries = {
+        library_key(compiler, "-O" + fixed.level, fixed.source): built[fixed.name]
+        for fixed in fixed_sources()
+        if fixed.name in built
+    }
     if libraries:
         record = {
             "probe": probe_key(command),
@@ -85,9 +147,11 @@ def build(folder: Path, seconds: float) -> int:
     return len(libraries)
 
 
-def _asked(command: tuple[str, ...], end: float) -> Compiler:
-    """Return the version text of a compiler."""
-    for extra in machine_flags():
+def _asked(
+    command: tuple[str, ...], end: float, choices: Sequence[tuple[str, ...]]
+) -> Compiler:
+    """Return a compiler with the first flags of some that it takes."""
+    for extra in choices:
         flags = BASE_FLAGS + extra
         try:
             done = subprocess.run(

@@ -33,7 +33,9 @@ __all__ = [
     "FOLDER",
     "INDEX",
     "TIMEOUT",
+    "VARIANTS",
     "Compiler",
+    "Variant",
     "command_line",
     "end_run",
     "family_flags",
@@ -43,10 +45,12 @@ __all__ = [
     "linked",
     "machine",
     "machine_flags",
+    "portable_key",
     "probe_key",
     "question",
     "start_run",
     "told",
+    "variants_here",
 ]
 
 BASE_FLAGS = (
@@ -130,6 +134,56 @@ def machine_flags() -> list[tuple[str, ...]]:
     """Return flags for this processor, the best first, the last without any."""
     intel = platform.machine().lower() in ("x86_64", "amd64", "i686")
     return [("-march=native" if intel else "-mcpu=native",), ()]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A level of processors that libraries of a wheel are built for.
+
+    Attributes
+    ----------
+    name
+        Of the level, as compilers know it.
+    flags
+        What makes a compiler build for it, whatever processor it runs on.
+    needs
+        The features that a processor must have, by Linux' names.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    needs: frozenset[str] = frozenset()
+
+
+# The levels of x86-64 are those of its psABI; "abm" is Linux' name for lzcnt.
+_V3 = frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"])
+_V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+VARIANTS: dict[str, tuple[Variant, ...]] = {
+    "x86_64": (
+        Variant("x86-64-v4", ("-march=x86-64-v4",), _V4),
+        Variant("x86-64-v3", ("-march=x86-64-v3",), _V3),
+    ),
+    "aarch64": (Variant("armv8-a", ("-march=armv8-a",)),),
+    "arm64": (Variant("armv8-a", ("-march=armv8-a",)),),
+}
+"""By the kind of machine, what a wheel holds libraries for, the best first."""
+
+
+def variants_here() -> tuple[Variant, ...]:
+    """Return the variants whose libraries this processor runs, the best first."""
+    kinds = VARIANTS.get(platform.machine(), ())
+    present: set[str] = set()
+    for fact in machine():
+        present.update(fact.split())
+    return tuple(variant for variant in kinds if variant.needs <= present)
+
+
+def portable_key(flag: str, source: str) -> str:
+    """Return the key of a library of a wheel: of its source and level alone.
+
+    Its variant stands beside it, and the results of a source are the same bits with each compiler.
+    """
+    return content_key("portable", source, flag)
 
 
 def question(command: Sequence[str], flags: Sequence[str]) -> list[str]:

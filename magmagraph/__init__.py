@@ -41,7 +41,8 @@ _NAMES = {
     "errors":
         "ArgumentError BroadcastWarning CacheWarning CheckError CommunicationError "
         "CompilerUnavailable ConfigError "
-        "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
+        "DTypeError DataError DeviceError DivergedError ExportError FallbackWarning FeedError "
+        "GradientError "
         "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
         "NonFiniteError PassError PlanError RanksWarning ReentrantError ShapeError ShardingError "
         "StorageError UpdateError",

@@ -33,6 +33,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "DivergedError",
+    "ExportError",
     "FallbackWarning",
     "FeedError",
     "GradientError",
@@ -104,6 +105,10 @@ class PassError(MagmagraphError, RuntimeError):
 
 class PlanError(MagmagraphError, ValueError):
     """A plan is malformed, truncated, or does not belong to its graph."""
+
+
+class ExportError(PlanError):
+    """A program has a step without a form in the language that it is exported to."""
 
 
 class ReentrantError(MagmagraphError, RuntimeError):

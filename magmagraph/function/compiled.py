@@ -1010,6 +1010,67 @@ class Function:
 
         save(self, path)
 
+    def export(
+        self,
+        folder: FilePath,
+        language: str = "c",
+        *,
+        name: str | None = None,
+        sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
+        blas: bool = False,
+        others: Mapping[str, Function] | None = None,
+    ) -> None:
+        """Write the function, a training step included, as C that needs no Python.
+
+        The folder gets sources, a header with the interface, the variables' values, an example
+        and a README with the command that compiles them. The sources of the kernels are those
+        that run here; see :doc:`/export`.
+
+        Parameters
+        ----------
+        folder
+            Where to write; made where it is not there.
+        language
+            "c". Programs of a GPU are not exported.
+        name
+            What names in C begin with; that of the folder unless given.
+        sizes
+            The sizes of named dimensions, or several sets of sizes; those that the function was
+            called with unless given.
+        blas
+            Whether matrix products run by a CBLAS where they do here; else by our own C.
+        others
+            More functions by the end of their name in C, which share variables with this one.
+
+        Raises
+        ------
+        ExportError
+            Steps have no form in C, or the function runs on a GPU or on several ranks; the text
+            names each step with its node, its line and the reason. Nothing is written.
+        FeedError
+            The sizes are not known, or do not fit.
+        ConfigError
+            A name is none in C, or there is no such language.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> W = mg.var("W", init=2.0)
+        >>> step = mg.function([x], mg.sum(x * W), updates={W: W * 0.5})
+        >>> folder = Path(tempfile.mkdtemp()) / "step"
+        >>> step.export(folder, sizes={"n": 10})
+        >>> "int step_run(int64_t n, const float* x, float* result)" in (
+        ...     folder / "step.h").read_text()
+        True
+        """
+        from .export import export
+
+        with self._as_rank():
+            export(self, folder, language, name=name, sizes=sizes, blas=blas, others=others)
+
 
 def check_settings(settings: dict[str, Any]) -> None:
     """Check settings of a function, and replace its options by a copy.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from collections.abc import Mapping, Sequence
 
 from ...codegen.c.step import StepCode, assemble, step_code
 from ...config import word
 from ...ir.graph import Graph
-from .compiler import compile_libraries
+from .compiler import Library, compile_libraries
 from .compilers import find_compiler
 from .support import SUPPORT_HEADER, function_address, join_pool
 from .threads import get_threads
@@ -89,7 +88,7 @@ class Kernels:
     def __init__(self) -> None:
         self.sources: list[str] = []
         self._address: dict[str, int] = {}
-        self._libraries: list[ctypes.CDLL] = []
+        self._libraries: list[Library] = []
 
     def __len__(self) -> int:
         return len(self._address)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from .._version import __version__
 from ..distributed.launching.rank import number_of_rank
 from ..errors import ConfigError, MagmagraphError
-from . import bench, demo, explain, info, profile, run, search, show, tune, workflow
+from . import bench, demo, explain, export, info, profile, run, search, show, tune, workflow
 
 _COMMANDS = {
     "info": info,
@@ -25,6 +25,7 @@ _COMMANDS = {
     "show": show,
     "explain": explain,
     "profile": profile,
+    "export": export,
     "tune": tune,
     "search": search,
     "run": run,

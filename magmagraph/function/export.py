@@ -1,12 +1,11 @@
 """`f.export(folder)`: compiled functions as C sources that need neither Python nor this package.
 
-The plan is the program: its steps, with the kernels' own sources and the places that were laid out,
-are written as tables (`runtime.cpu.exported`). Here are the checks, the header and the pages beside.
+The plan is the program: its steps, with the kernels' own sources and the places that were laid
+out, are written as tables (`runtime.cpu.exported`). Here are the checks, the header and the README.
 """
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,13 +18,12 @@ from ..errors import ConfigError, ExportError, FeedError, PathError, message
 from ..files.writing import write_file
 from ..inspect.node_history import users_of
 from ..ir import dims
-from ..ir.graph import Graph, Node, freeze
+from ..ir.graph import Graph, Node
 from ..ir.interpret import body_function, compiling_bodies
 from ..ir.op import describe
 from ..ir.plan import Place, Plan, Role
 from ..ir.records import record
 from ..ir.types import FilePath
-from ..ops.leaf import parameter
 from .feeds import bind_sizes
 from .labels import FedLabels
 
@@ -36,13 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 FLAGS = (
-    "-std=gnu11 -O2 -fno-math-errno -fwrapv -ffp-contract=off -fno-trapping-math -fopenmp-simd"
+    "-std=gnu11 -O2 -fno-math-errno -fwrapv -ffp-contract=off -fno-trapping-math -fopenmp-simd "
+    "-Wno-psabi"
 )
-_C_WORDS = frozenset(
-    """auto break case char const continue default do double else enum extern float for goto if
-    inline int long register restrict return short signed sizeof static struct switch typedef union
-    unsigned void volatile while asm typeof and or not xor bool true false class new delete
-    template this namespace""".split()
+_C_WORDS = re.compile(
+    "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|"
+    "inline|int|long|register|restrict|return|short|signed|sizeof|static|struct|switch|typedef|"
+    "union|unsigned|void|volatile|while|asm|typeof|and|or|not|xor|bool|true|false|class|new|"
+    "delete|template|this|namespace"
 )
 _MORE = "ranks do it together, and an exported program is one process"
 
@@ -114,7 +113,7 @@ def export(
 
 
 def _checked_name(name: str, guessed: bool) -> str:
-    if re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) and name not in _C_WORDS:
+    if re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) and not _C_WORDS.fullmatch(name):
         return name
     where = "the folder's name, which external names begin with," if guessed else "name="
     raise ConfigError(
@@ -333,7 +332,7 @@ def _unique(names: Sequence[str], *, c: bool = True) -> list[str]:
     found: list[str] = []
     for name in names:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII) if c else name
-        if c and (not plain or plain[0].isdigit() or plain in _C_WORDS or keyword.iskeyword(plain)):
+        if c and (not plain or plain[0].isdigit() or _C_WORDS.fullmatch(plain)):
             plain = f"x_{plain}"
         chosen, count = plain, 1
         while chosen in found:
@@ -569,18 +568,18 @@ _README = """\
 
 A function@NAMED@ that magmagraph compiled, as C: `@P@.h` is the interface, `@P@.c` has the steps,
 their arguments and constants, `@P@_kernels_*.c` the kernels, `@P@_support.c` a pool of threads and
-the list of steps, `@P@.safetensors` the values of the variables, `main.c` an example. Neither Python
-nor magmagraph is needed.
+the list of steps, `@P@.safetensors` the values of the variables, `main.c` an example. Neither
+Python nor magmagraph is needed.
 
 ## Compile
 
     @LINE@
 
-gcc and clang take it, on a little-endian processor with 64-bit pointers. Without POSIX threads, leave
-`-pthread` out and say `-DMG_NO_THREADS`. These flags serve every processor of the family. For this
-one alone add `-march=native` (clang on x86: also `-fveclib=libmvec`), which is several times as
-fast; with it, on the machine of the export, results have the bits that they have in Python with the
-same products. On other processors sums are taken in another order, and differ in their last digits.
+gcc and clang take it, on a little-endian processor with 64-bit pointers. Without POSIX threads,
+leave `-pthread` out and say `-DMG_NO_THREADS`. These flags serve every processor of the family.
+For this one alone add `-march=native` (clang on x86: also `-fveclib=libmvec`), which is faster. With
+it, the compiler of the export and the same products, results have the bits of Python there.
+Elsewhere sums are taken in another order, and differ in their last digits.
 `-ffast-math` changes what infinities and NaN do: leave it out. For WebAssembly:
 
     emcc @FLAGS@ -DMG_NO_THREADS -sMEMORY64=1 -sALLOW_MEMORY_GROWTH=1 *.c -o example.js \\

@@ -22,10 +22,10 @@ from ...ir.ranks import current
 from ..rank_agreement import run_before, says
 from .array_steps import ArraySteps
 from .kernel_args import Prepared, StepArgs
+from .memory import Address
 from .products.blas import find_blas
 from .results import ResultPool
 from .staged_updates import Landing, called, commit_at_once, with_updates_aside
-from .memory import Address
 from .support import Program, address_of, aligned_empty, support
 from .threads import get_threads
 

@@ -22,7 +22,7 @@ from .bound import NumpyBound
 from .compiler import Library
 from .memory import Address
 from .nested import Choice, Nest
-from .products.products import product_library, tiled_library
+from .products.products import tiled_library
 from .sources import SUPPORT_HEADER, support_parts
 from .support import Entry, Program, support
 from .threads import SPIN_NANOSECONDS
@@ -35,14 +35,17 @@ _C_TYPES = {
     "uint64": "uint64_t", "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float",
     "float64": "double", "complex64": "float", "complex128": "double",
 }  # fmt: skip
+# Functions and variables that other files see: their definitions begin a line.
 _EXTERNAL = re.compile(
-    r"^(?!static|typedef|extern|#|\s|else|return)[a-z][\w \*]*?\b(\w+)\(", re.MULTILINE
+    r"^(?!static|typedef|extern|else|return)[a-z][\w \*]*?\b(\w+)(?:\(| = )", re.MULTILINE
 )
 _ROUTINE = re.compile(r"^void (mg_\w+)\(void\*\* \w+\)", re.MULTILINE)
 _ALIGNMENT = 64
 _REALS = {"s": np.dtype(np.float32), "d": np.dtype(np.float64)}
-_GUARDED = {"float16": "MG_FLOAT16", "bfloat16": "MG_BFLOAT16", "float32": "MG_FLOAT32",
-            "float64": "MG_FLOAT64", "complex64": "MG_FLOAT32", "complex128": "MG_FLOAT64"}  # fmt: skip
+_GUARDED = {
+    "float16": "MG_FLOAT16", "bfloat16": "MG_BFLOAT16", "float32": "MG_FLOAT32",
+    "float64": "MG_FLOAT64", "complex64": "MG_FLOAT32", "complex128": "MG_FLOAT64",
+}  # fmt: skip
 
 
 def c_type(dtype: np.dtype[Any]) -> str:
@@ -454,7 +457,7 @@ class Image:
     def support_files(self) -> dict[str, str]:
         """Return the header of all files, and the pool of threads and the list of steps."""
         declarations, text = support_parts()
-        names = sorted(set(_EXTERNAL.findall(text)) | {"mg_table"})
+        names = sorted(set(_EXTERNAL.findall(text)))
         renamed = "\n".join(f"#define {name} {self.prefix}_{name}" for name in names)
         routines = "\n".join(f"void {name}(void** arguments);" for name in _ROUTINE.findall(text))
         guard = f"{self.prefix}_support_h"
@@ -590,8 +593,8 @@ void mg_fail(void);
 #define mg_leave_blas() ((void)0)"""
 
 _BLAS = """\
-/* -DMG_BLAS_INTERFACE=1 for a CBLAS with 64-bit integers; -D'MG_BLAS_NAME(f)=cblas_##f##64_' for one
-   whose names are others. */
+/* -DMG_BLAS_INTERFACE=1 for a CBLAS with 64-bit integers, -D'MG_BLAS_NAME(f)=cblas_##f##64_' for
+   one of other names. */
 #ifndef MG_BLAS_INTERFACE
 #define MG_BLAS_INTERFACE 2
 #endif

@@ -577,8 +577,8 @@ Python nor magmagraph is needed.
 
 gcc and clang take it, on a little-endian processor with 64-bit pointers. Without POSIX threads,
 leave `-pthread` out and say `-DMG_NO_THREADS`. These flags serve every processor of the family.
-For this one alone add `-march=native` (clang on x86: also `-fveclib=libmvec`), which is faster. With
-it, the compiler of the export and the same products, results have the bits of Python there.
+For this one alone add `-march=native` (clang on x86: also `-fveclib=libmvec`), which is faster.
+With it, the compiler of the export and the same products, results have the bits of Python there.
 Elsewhere sums are taken in another order, and differ in their last digits.
 `-ffast-math` changes what infinities and NaN do: leave it out. For WebAssembly:
 

@@ -42,8 +42,8 @@ _NAMES = {
         "ArgumentError BroadcastWarning CacheWarning CheckError CommunicationError "
         "CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError ExportError FallbackWarning FeedError "
-        "GradientError "
-        "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
+        "GradientError GraphError LinAlgError MagmagraphError MemoryLimitError MissingFileError "
+        "MissingLibraryError "
         "NonFiniteError PassError PlanError RanksWarning ReentrantError ShapeError ShardingError "
         "StorageError UpdateError",
     "function": "Function function synchronize",

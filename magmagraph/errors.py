@@ -40,6 +40,7 @@ __all__ = [
     "GraphError",
     "LinAlgError",
     "MagmagraphError",
+    "MemoryLimitError",
     "MissingFileError",
     "MissingLibraryError",
     "NonFiniteError",
@@ -109,6 +110,10 @@ class PlanError(MagmagraphError, ValueError):
 
 class ExportError(PlanError):
     """A program has a step without a form in the language that it is exported to."""
+
+
+class MemoryLimitError(MagmagraphError, MemoryError):
+    """A call would take more memory than `memory_limit` allows; nothing of it has run."""
 
 
 class ReentrantError(MagmagraphError, RuntimeError):

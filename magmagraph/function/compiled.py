@@ -33,9 +33,10 @@ from ..errors import (
 from ..ir import dims
 from ..ir.collection import collection_paused
 from ..ir.communicator import Communicator
-from ..ir.graph import Graph, Node, Trace, freeze
+from ..ir.graph import Graph, Node, Trace, freeze, topological
 from ..ir.interpret import BodyCompiler, body_function, compiling_bodies
 from ..ir.locking import shared_lock
+from ..ir.op import Effect
 from ..ir.plan import Role
 from ..ir.ranks import current, using
 from ..ir.records import record
@@ -50,6 +51,7 @@ from .devices import choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .labels import fed_labels, with_marked_labels
+from .limits import bytes_of, dimensions, largest, refuse
 from .loss_scale import LossScale, counters, found_in
 from .rank_agreement import Together
 from .structure import Structure
@@ -92,6 +94,7 @@ class Function:
         strict_feeds: bool = False,
         deterministic: bool = False,
         compile_budget: float | None = None,
+        memory_limit: int | str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
@@ -136,6 +139,7 @@ class Function:
             "deterministic": deterministic,
             "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
             "distribute": strategy,
+            "memory_limit": None if memory_limit is None else bytes_of(memory_limit),
         }
         self._settings["options"] = options
         check_settings(self._settings)
@@ -234,6 +238,7 @@ class Function:
         self._in_use = False  # by the thread that has the lock; a handler of it may come back here
         self._compiled: Any = None
         self._report: Any = None
+        self._hints: dict[str, int] = {}  # the sizes that it was compiled for
         self._bound: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
         self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
         self._last: Any = None
@@ -297,6 +302,7 @@ class Function:
                 begin(self.source_graph, self.device)
                 began = time.perf_counter()
                 settings = self._settings
+                self._hints = dict(hints or {})
                 plan, self._report = pipeline.run(
                     self.source_graph,
                     self.trace,
@@ -349,6 +355,7 @@ class Function:
             choose=choose,
             overlap=overlap,
             distribute=self._told,
+            memory_limit=settings.get("memory_limit"),
             **settings["options"],
         )
 
@@ -422,9 +429,10 @@ class Function:
             from ..runtime.execute import arena_layout
 
             with collection_paused():
-                plan = specialize.specialize(
-                    self._compiled.plan, sizes, *arena_layout(self.device)
-                )
+                layout = arena_layout(self.device)
+                plan = specialize.specialize(self._compiled.plan, sizes, *layout)
+                if self._settings.get("memory_limit") is not None:
+                    plan = self._within_limit(plan, sizes, layout)
                 bound = self._compiled.bind(plan)
                 self._compiled.fallbacks.warn()
                 bound.ranks = None if self._together.alike else self._together.ranks
@@ -438,6 +446,102 @@ class Function:
             self._bound.move_to_end(shapes)
         self._last, self._last_shapes = bound, shapes
         return bound
+
+    def _within_limit(self, plan: Any, sizes: dict[str, int], layout: tuple[int, int]) -> Any:
+        """Return a plan for sizes that fits into the limit of memory: this one, or one made anew.
+
+        Raises
+        ------
+        MemoryLimitError
+            None fits.
+        """
+        from ..passes.lowering import specialize
+
+        limit = self._settings["memory_limit"]
+        memory = self._memory_of(plan)
+        if memory.total > limit and self._communicator is None and self._hints != sizes:
+            self._compiled = None  # what is computed again was chosen for other sizes
+            self._compile(sizes)
+            plan = specialize.specialize(self._compiled.plan, sizes, *layout)
+            memory = self._memory_of(plan)
+        if memory.total > limit:
+            raise refuse(memory, limit, sizes)
+        return plan
+
+    def largest(
+        self, dim: str, memory_limit: int | str, sizes: Mapping[str, int] | None = None
+    ) -> int:
+        """Return the largest size of a dimension with which a call fits into a limit of memory.
+
+        Plans are made, and nothing is allocated or run. Where the function was made with a limit,
+        plans that compute values again count.
+
+        Parameters
+        ----------
+        dim
+            Its name.
+        memory_limit
+            Bytes, or a text such as "8GiB".
+        sizes
+            The sizes of other dimensions; those of the last call unless given.
+
+        Returns
+        -------
+        int
+            The size; 0 where nothing fits.
+
+        Raises
+        ------
+        FeedError
+            There is no such dimension, or the size of another one is not known.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("batch", 256))
+        >>> f = mg.function([x], mg.sum(mg.sort(x), axis=1))
+        >>> size = f.largest("batch", memory_limit="1MiB")
+        >>> f.specialize((size, 256)).memory.total <= 1 << 20
+        True
+        >>> f.specialize((size + 1, 256)).memory.total <= 1 << 20
+        False
+        """
+        limit = bytes_of(memory_limit)
+        last = {} if self._last is None else dict(self._last.plan.sizes or {})
+        known = {**last, **(sizes or {})}
+        recomputes = self._settings.get("memory_limit") is not None
+        with self._exclusive():
+            whole = self._plan_apart(known, None)
+
+            def fits(sizes: Mapping[str, int]) -> bool:
+                if self._bytes_for(whole, sizes) <= limit:
+                    return True
+                return recomputes and self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit
+
+            return largest(dim, known, dimensions(self._inputs), fits)
+
+    def _plan_apart(self, hints: Mapping[str, int], limit: int | None) -> Any:
+        """Return a plan that nothing is built for; the function stays as it is."""
+        from ..passes import pipeline
+
+        settings = self._settings
+        options = replace(self._options(dict(hints)), memory_limit=limit)
+        with compiling_bodies(self._bodies), collection_paused():
+            plan, _ = pipeline.run(
+                self.source_graph, Trace(), passes=settings["passes"], skip=settings["skip"],
+                options=options,
+            )  # fmt: skip
+        return plan
+
+    def _bytes_for(self, plan: Any, sizes: Mapping[str, int]) -> int:
+        """Return the bytes of a call with a symbolic plan."""
+        from ..passes.lowering import specialize
+        from ..runtime.execute import arena_layout
+
+        shapes = [node.type.concrete(sizes) for node in self._inputs]
+        bound = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        layout = arena_layout(self.device)
+        return int(self._memory_of(specialize.specialize(plan, bound, *layout)).total)
 
     def _compiled_for(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
         """Return the sizes of the feeds; in the first call all ranks learn of an error on one."""
@@ -903,6 +1007,9 @@ class Function:
     def memory(self) -> Any:
         """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs.
 
+        `categories()` has them by parameters, optimizer, activations, workspaces, feeds and
+        results, `timeline()` by step, with the lines of the program that hold the peak.
+
         Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
         positions made valid in `take`, the order in `argsort`.
         """
@@ -914,10 +1021,26 @@ class Function:
         return self._memory_of(self.plan_for(sizes))
 
     def _memory_of(self, plan: Any) -> Any:
+        from ..inspect.node_history import describe_step
         from ..passes.lowering.memory import account
+        from ..passes.lowering.timeline import timeline
 
         with compiling_bodies(self._bodies):
-            return replace(account(plan), bodies=bytes_of_bodies(plan))
+            memory = replace(
+                account(plan, self._parameters()), bodies=bytes_of_bodies(plan)
+            )
+        if plan.sizes is None:
+            return memory
+        held = {name: int(size) for name, size in memory.held().items()}
+        described = partial(describe_step, self)
+        return replace(memory, _timeline=partial(timeline, plan, held, described))
+
+    def _parameters(self) -> list[Any]:
+        """Return the states of the variables that results depend on, but the random step."""
+        own = None if self._random is None else self._random.attrs["state"]
+        leaves = [n for n in topological(self.source_graph.outputs) if n.op.effect is Effect.STATE]
+        found = [node.attrs["state"] for node in leaves]
+        return [state for state in found if state is not own]
 
     @property
     def specializations(self) -> list[tuple[dict[str, int], str]]:

@@ -132,6 +132,13 @@ def users_of(function: Any) -> dict[Node, list[Node]]:
     }
 
 
+def describe_step(function: Any, node: Node) -> str:
+    """Return the user's nodes that a step computes, with their lines, the first two of them."""
+    found = users_of(function).get(node) or function.trace.origins(node) or [node]
+    shown = dict.fromkeys(describe(user) for user in found[:2])
+    return "; ".join(shown) + (" ..." if len(found) > 2 else "")
+
+
 def locate(function: Any, error: MagmagraphError) -> None:
     """Add to an error that a step raised the user's nodes which that step computes."""
     node: Node = error.node

@@ -90,6 +90,8 @@ def test_golden_file(file: Path) -> None:
     if "distribute" in given:
         dim, _, ranks = given["distribute"].partition("/")
         given["distribute"] = Facts(dim, ("data",), int(ranks))
+    if "memory_limit" in given:
+        given["memory_limit"] = int(given["memory_limit"])
     name = file.parent.name
     after, record = applied(name, found["before"], options_of(**given))
     report = described(record)

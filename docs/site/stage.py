@@ -42,7 +42,7 @@ NAVIGATION = {
     ],
     "Reference": [
         "reference/index", "ops", "passes", "errors", "environment", "onnx", "coverage",
-        "export", "viewer-schema", "glossary",
+        "memory", "export", "viewer-schema", "glossary",
     ],
     "Large runs": [
         "distributed", "launching", "cost-model", "tune", "workflow", "reliability", "security",

@@ -516,7 +516,9 @@ class Function:
             def fits(sizes: Mapping[str, int]) -> bool:
                 if self._bytes_for(whole, sizes) <= limit:
                     return True
-                return recomputes and self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit
+                if not recomputes:
+                    return False
+                return self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit
 
             return largest(dim, known, dimensions(self._inputs), fits)
 

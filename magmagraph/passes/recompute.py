@@ -26,9 +26,9 @@ What is kept is chosen over the values that are alive at the peak, in the order 
 made. Between two that are kept all are computed again together, each once. A dynamic program over
 these segments finds the least work within a budget of bytes: the least of all such choices where
 each value is made of the one before it and the late readers come in the reverse order (a chain, and
-its gradient). In other graphs it is a proposal. Every proposal is scheduled and laid out, and counts
-with the bytes that its plan has; there are at most `ROUNDS` times `PROPOSALS` of them. Values do
-not change: `exact`.
+its gradient). In other graphs it is a proposal. Every proposal is scheduled and laid out, and
+counts with the bytes that its plan has; there are at most `ROUNDS` times `PROPOSALS` of them.
+Values do not change: `exact`.
 """
 
 from __future__ import annotations

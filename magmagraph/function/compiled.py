@@ -1023,7 +1023,7 @@ class Function:
         return self._memory_of(self.plan_for(sizes))
 
     def _memory_of(self, plan: Any) -> Any:
-        from ..inspect.node_history import describe_step
+        from ..inspect.node_history import step_describer
         from ..passes.lowering.memory import account
         from ..passes.lowering.timeline import timeline
 
@@ -1034,8 +1034,7 @@ class Function:
         if plan.sizes is None:
             return memory
         held = {name: int(size) for name, size in memory.held().items()}
-        described = partial(describe_step, self)
-        return replace(memory, _timeline=partial(timeline, plan, held, described))
+        return replace(memory, _timeline=partial(timeline, plan, held, step_describer(self)))
 
     def _parameters(self) -> list[Any]:
         """Return the states of the variables that results depend on, but the random step."""
@@ -1149,7 +1148,7 @@ class Function:
 
         The folder gets sources, a header with the interface, the variables' values, an example
         and a README with the command that compiles them. The sources of the kernels are those
-        that run here; see :doc:`/export`.
+        that run here. The page "Export to C" of the documentation describes the program.
 
         Parameters
         ----------

@@ -16,20 +16,19 @@ import numpy as np
 from .._version import __version__
 from ..errors import ConfigError, ExportError, FeedError, PathError, message
 from ..files.writing import write_file
-from ..inspect.node_history import users_of
+from ..inspect.node_history import step_describer
 from ..ir import dims
 from ..ir.graph import Graph, Node
 from ..ir.interpret import body_function, compiling_bodies
-from ..ir.op import describe
 from ..ir.plan import Place, Plan, Role
 from ..ir.records import record
 from ..ir.types import FilePath
+from ..ops.leaf import input
 from .feeds import bind_sizes
 from .labels import FedLabels
 
 if TYPE_CHECKING:
     from ..runtime.cpu.exported import Array, Image, Labels
-    from .compiled import Function
 
 __all__ = ["export"]
 
@@ -47,14 +46,14 @@ _MORE = "ranks do it together, and an exported program is one process"
 
 
 def export(
-    function: Function,
+    function: Any,
     folder: FilePath,
     language: str = "c",
     *,
     name: str | None = None,
     sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
     blas: bool = False,
-    others: Mapping[str, Function] | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> None:
     """Write functions as C; see `Function.export`."""
     from ..runtime.cpu.exported import Image  # it loads the compiled support library
@@ -77,7 +76,7 @@ def export(
     calls = [
         _Call(label, member, one)
         for label, member in members.items()
-        for one in _sizes_of(label, member, sizes)
+        for one in _sizes_of(label, member, type(function), sizes)
     ]
     refusals = [row for call in calls for row in call.refusals()]
     if refusals:
@@ -126,12 +125,13 @@ def _checked_name(name: str, guessed: bool) -> str:
 
 
 def _sizes_of(
-    label: str, function: Function, sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None
+    label: str,
+    function: Any,
+    kind: type,
+    sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None,
 ) -> list[dict[str, int]]:
     """Return the sets of sizes that a function is exported for."""
-    from .compiled import Function
-
-    if not isinstance(function, Function):
+    if not isinstance(function, kind):
         raise ConfigError(
             message(f"others[{label!r}] is a {type(function).__name__}", need="a function")
         )
@@ -188,7 +188,7 @@ class _Call:
         What a call takes and gives.
     """
 
-    def __init__(self, label: str, function: Function, sizes: Mapping[str, int]) -> None:
+    def __init__(self, label: str, function: Any, sizes: Mapping[str, int]) -> None:
         from ..runtime.cpu.exported import Array
 
         self.label = label
@@ -227,27 +227,24 @@ class _Call:
     def refusals(self) -> Iterator[_Refusal]:
         """Yield the steps that have no form in C."""
         with compiling_bodies(self.function._bodies):
-            yield from _refusals(self.function, self.bound, _users(self.function))
+            yield from _refusals(self.function, self.bound)
         for each in self.function._labels:
             if each.steps:
                 inner = self._labels_function(each)
-                yield from _refusals(inner, inner.bound_to(self.sizes), {})
+                yield from _refusals(inner, inner.bound_to(self.sizes))
 
     def texts(self) -> list[str]:
         """Return what each step of the plan computes, in the user's terms."""
-        users = _users(self.function)
-        return [f"{step.kernel}: {_named(step.node, users)}" for step in self.plan.steps]
+        described = step_describer(self.function)
+        return [f"{step.kernel}: {described(step.node)}" for step in self.plan.steps]
 
-    def _labels_function(self, labels: FedLabels) -> Function:
+    def _labels_function(self, labels: FedLabels) -> Any:
         """Return the function that makes labels of what is fed."""
-        from ..ops.leaf import input
-        from .compiled import Function
-
         leaf = input("labels", labels.input.shape, labels.input.dtype)
         made: Node = leaf
         for node in labels.steps:
             made = self.function.source_graph.interner.make(node, (made,))
-        return Function([leaf], made, device="cpu", default_updates=False)
+        return type(self.function)([leaf], made, device="cpu", default_updates=False)
 
     def labels(self) -> Iterator[Labels]:
         """Yield the labels of classes that are fed, to be checked."""
@@ -272,28 +269,16 @@ class _Call:
             )
 
 
-def _users(function: Function) -> dict[Node, list[Node]]:
-    return users_of(function)
-
-
-def _named(node: Node, users: Mapping[Node, Sequence[Node]]) -> str:
-    """Return the user's nodes that a step computes, with their lines."""
-    found = users.get(node) or [node]
-    shown = [describe(user) for user in found[:2]]
-    return "; ".join(dict.fromkeys(shown)) + (" ..." if len(found) > 2 else "")
-
-
-def _refusals(
-    function: Any, bound: Any, users: Mapping[Node, Sequence[Node]]
-) -> Iterator[_Refusal]:
+def _refusals(function: Any, bound: Any) -> Iterator[_Refusal]:
     """Yield the steps of a bound plan, and of its loops' and branches' bodies, without C."""
     before, after = bound.programs()
     compiled = {number for _, numbers in (*before, *after) for number in numbers}
+    described = step_describer(function)
     reasons = {row.step: row.reason for row in function._compiled.fallbacks}
     for number, step in enumerate(bound.plan.steps):
         if number in compiled:
             continue
-        what = f"step {number} ({step.kernel}), {_named(step.node, users)}"
+        what = f"step {number} ({step.kernel}), {described(step.node)}"
         if step.role in (Role.COLLECTIVE, Role.WAIT):
             yield _Refusal(what, _MORE)
             continue
@@ -303,7 +288,7 @@ def _refusals(
                 compiled_body: Any = body_function(body)
                 if compiled_body is not None:
                     within = compiled_body.bound_to(bound.plan.sizes or {})
-                    inner += [*_refusals(compiled_body, within, {})]
+                    inner += [*_refusals(compiled_body, within)]
         for row in inner:
             yield _Refusal(f"{what}, in its body {row.what}", row.reason)
         if not inner:
@@ -407,7 +392,7 @@ def _comment(lines: Sequence[str]) -> str:
 
 
 def _header(
-    image: Image, programs: Mapping[str, Sequence[tuple[_Call, str]]], function: Function
+    image: Image, programs: Mapping[str, Sequence[tuple[_Call, str]]], function: Any
 ) -> str:
     prefix = image.prefix
     title = f"'{function.name}'" if function.name else "A function"
@@ -537,7 +522,7 @@ def _example(image: Image, programs: Mapping[str, Sequence[tuple[_Call, str]]]) 
 
 
 def _readme(
-    image: Image, programs: Mapping[str, Sequence[tuple[_Call, str]]], function: Function,
+    image: Image, programs: Mapping[str, Sequence[tuple[_Call, str]]], function: Any,
     blas: bool,
 ) -> str:  # fmt: skip
     prefix = image.prefix

@@ -42,10 +42,10 @@ _NAMES = {
     "errors":
         "ArgumentError BroadcastWarning CacheWarning CheckError CommunicationError "
         "CompilerUnavailable ConfigError "
-        "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
-        "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
-        "NonFiniteError OnnxError PassError PlanError RanksWarning ReentrantError ShapeError "
-        "ShardingError StorageError UpdateError",
+        "DTypeError DataError DeviceError DivergedError ExportError FallbackWarning FeedError "
+        "GradientError GraphError LinAlgError MagmagraphError MemoryLimitError MissingFileError "
+        "MissingLibraryError NonFiniteError OnnxError PassError PlanError RanksWarning "
+        "ReentrantError ShapeError ShardingError StorageError UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
     "function.tracing": "grad jit value_and_grad",

@@ -33,12 +33,14 @@ __all__ = [
     "DataError",
     "DeviceError",
     "DivergedError",
+    "ExportError",
     "FallbackWarning",
     "FeedError",
     "GradientError",
     "GraphError",
     "LinAlgError",
     "MagmagraphError",
+    "MemoryLimitError",
     "MissingFileError",
     "MissingLibraryError",
     "NonFiniteError",
@@ -105,6 +107,14 @@ class PassError(MagmagraphError, RuntimeError):
 
 class PlanError(MagmagraphError, ValueError):
     """A plan is malformed, truncated, or does not belong to its graph."""
+
+
+class ExportError(PlanError):
+    """A program has a step without a form in the language that it is exported to."""
+
+
+class MemoryLimitError(MagmagraphError, MemoryError):
+    """A call would take more memory than `memory_limit` allows; nothing of it has run."""
 
 
 class ReentrantError(MagmagraphError, RuntimeError):

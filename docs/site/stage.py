@@ -44,6 +44,8 @@ NAVIGATION = {
         "reference/index", "ops", "passes", "errors", "environment", "models", "onnx", "coverage",
         "reference/index", "ops", "networks", "passes", "errors", "environment", "onnx", "coverage",
         "viewer-schema", "glossary",
+        "reference/index", "ops", "passes", "errors", "environment", "onnx", "coverage",
+        "memory", "export", "viewer-schema", "glossary",
     ],
     "Large runs": [
         "distributed", "launching", "cost-model", "tune", "workflow", "reliability", "security",

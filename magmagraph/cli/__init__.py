@@ -17,7 +17,20 @@ from collections.abc import Iterator, Sequence
 from .._version import __version__
 from ..distributed.launching.rank import number_of_rank
 from ..errors import ConfigError, MagmagraphError
-from . import autotune, bench, demo, explain, info, profile, run, search, show, tune, workflow
+from . import (
+    autotune,
+    bench,
+    demo,
+    explain,
+    export,
+    info,
+    profile,
+    run,
+    search,
+    show,
+    tune,
+    workflow,
+)
 
 _COMMANDS = {
     "info": info,
@@ -26,6 +39,7 @@ _COMMANDS = {
     "explain": explain,
     "profile": profile,
     "autotune": autotune,
+    "export": export,
     "tune": tune,
     "search": search,
     "run": run,

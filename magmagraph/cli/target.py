@@ -44,15 +44,15 @@ def declare_feeds(parser: argparse.ArgumentParser) -> None:
         help="the name, in the file, of the feeds or of a function that returns them (feeds); "
         "random numbers where there is none",
     )
-    parser.add_argument(
-        "--size",
-        metavar="NAME=N",
-        action="append",
-        default=[],
-        type=_size,
-        help=f"the size of a named dimension of random feeds ({SIZE})",
-    )
+    declare_sizes(parser, f"the size of a named dimension of random feeds ({SIZE})")
     parser.add_argument("--seed", type=seed, default=0, help="of random feeds (0)")
+
+
+def declare_sizes(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the argument that says sizes of named dimensions."""
+    parser.add_argument(
+        "--size", metavar="NAME=N", action="append", default=[], type=_size, help=what
+    )
 
 
 def seed(text: str) -> int:

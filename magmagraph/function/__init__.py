@@ -36,6 +36,7 @@ def function(
     strict_feeds: bool = False,
     deterministic: bool = False,
     compile_budget: float | None = None,
+    memory_limit: int | str | None = None,
     options: Mapping[str, Any] | None = None,
     target: Target | None = None,
 ) -> Function:
@@ -77,6 +78,10 @@ def function(
     compile_budget
         Seconds after which kernels that are not built yet run in NumPy;
         `mg.config.compile_budget` unless given.
+    memory_limit
+        Bytes that a call may take, or a text such as "8GiB": variables, feeds and results count.
+        Where a plan takes more, values are computed again instead of being kept, until it fits;
+        where it cannot, a call raises `MemoryLimitError` before anything runs.
     options
         Settings of passes by name: ``reduce_to_gemv`` ("always", "never" or "measured"),
         ``loss_scale_growth`` (steps with finite gradients after which float16's scale doubles),
@@ -119,6 +124,7 @@ def function(
         strict_feeds=strict_feeds,
         deterministic=deterministic,
         compile_budget=compile_budget,
+        memory_limit=memory_limit,
         options=options,
         target=target,
     )

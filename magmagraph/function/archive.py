@@ -216,7 +216,10 @@ def _members(function: Any) -> dict[str, bytes]:
         "outputs": _form(form),
         "random": random,
         "distribute": written(settings["distribute"]),
-        "settings": {key: settings[key] for key in _PLAIN_SETTINGS},
+        "settings": {
+            **{key: settings[key] for key in _PLAIN_SETTINGS},
+            "memory_limit": settings.get("memory_limit"),
+        },
         "variables": [],
         "constants": [],
     }
@@ -356,6 +359,7 @@ def _state(
     if random is not None and random >= len(variables):
         raise Damaged(f"{_SETTINGS}.random is {random}, and there are {len(variables)} variables")
     settings = {key: saved["settings"][key] for key in _PLAIN_SETTINGS}
+    settings["memory_limit"] = saved["settings"].get("memory_limit")
     settings["skip"] = tuple(settings["skip"])
     settings["passes"] = None
     check_settings(settings)

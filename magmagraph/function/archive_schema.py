@@ -92,6 +92,7 @@ SETTINGS = table(
                 "compile_budget": number(0.0, finite=False),
                 "options": mapping(anything),
             },
+            {"memory_limit": either(none, whole())},
         ),
         "variables": items(row(_NAME, text(), _SHAPE)),
         "constants": items(row(matching(_DIGEST, "a digest"), text(), _SHAPE)),

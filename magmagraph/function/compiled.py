@@ -36,6 +36,7 @@ from ..ir.communicator import Communicator
 from ..ir.graph import Graph, Node, Trace, freeze, topological
 from ..ir.interpret import BodyCompiler, body_function, compiling_bodies
 from ..ir.locking import shared_lock
+from ..ir.op import Effect
 from ..ir.plan import Role
 from ..ir.ranks import current, using
 from ..ir.records import record
@@ -58,6 +59,7 @@ from .devices import array_type, choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .labels import fed_labels, with_marked_labels
+from .limits import bytes_of, dimensions, largest, refuse
 from .loss_scale import LossScale, counters, found_in
 from .rank_agreement import Together
 from .structure import Structure
@@ -100,6 +102,7 @@ class Function:
         strict_feeds: bool = False,
         deterministic: bool = False,
         compile_budget: float | None = None,
+        memory_limit: int | str | None = None,
         options: Mapping[str, Any] | None = None,
         target: Target | None = None,
     ) -> None:
@@ -145,6 +148,7 @@ class Function:
             "deterministic": deterministic,
             "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
             "distribute": strategy,
+            "memory_limit": None if memory_limit is None else bytes_of(memory_limit),
         }
         self._settings["options"] = options
         self._settings["target"] = target
@@ -249,6 +253,7 @@ class Function:
         self._in_use = False  # by the thread that has the lock; a handler of it may come back here
         self._compiled: Any = None
         self._report: Any = None
+        self._hints: dict[str, int] = {}  # the sizes that it was compiled for
         self._bound: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
         self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
         self._last: Any = None
@@ -314,6 +319,7 @@ class Function:
                 begin(self.source_graph, self.device)
                 began = time.perf_counter()
                 settings = self._settings
+                self._hints = dict(hints or {})
                 plan, self._report = pipeline.run(
                     self.source_graph,
                     self.trace,
@@ -372,6 +378,7 @@ class Function:
             choose=choose,
             overlap=overlap,
             distribute=self._told,
+            memory_limit=settings.get("memory_limit"),
             **settings["options"],
         )
 
@@ -382,8 +389,13 @@ class Function:
         given = self._settings.get("target")
         return target_of(self.device) if given is None else with_families(given)
 
-    def _with_sizes(self, sizes: Mapping[str, int], record: bool = False) -> Any:
-        """Return the plan for sizes of the named dimensions; `record` notes what passes did."""
+    def _with_sizes(
+        self, sizes: Mapping[str, int], record: bool = False, plan: Any = None
+    ) -> Any:
+        """Return the plan for sizes of the named dimensions; `record` notes what passes did.
+
+        It is made of the function's plan, unless another is given.
+        """
         from ..passes import pipeline
         from ..passes.lowering.bind import bind
 
@@ -392,7 +404,8 @@ class Function:
         skip = set(settings["skip"])
         if settings["passes"] is not None:
             skip |= set(pipeline.AT_BINDING) - {line.name for line in settings["passes"]}
-        plan = bind(self._compiled.plan, sizes, self._target(), skip, records)
+        plan = self._compiled.plan if plan is None else plan
+        plan = bind(plan, sizes, self._target(), skip, records)
         if record and self._report is not None:
             self._report.note_binding(records)
         return plan
@@ -466,7 +479,10 @@ class Function:
         if bound is None:
             sizes = self._compiled_for(shapes)
             with collection_paused():
-                bound = self._compiled.bind(self._with_sizes(sizes, record=True))
+                plan = self._with_sizes(sizes, record=True)
+                if self._settings.get("memory_limit") is not None:
+                    plan = self._within_limit(plan, sizes)
+                bound = self._compiled.bind(plan)
                 if self._report is not None and self.device != "cpu":
                     self._report.note_binding([bound.placing])
                 self._compiled.fallbacks.warn()
@@ -481,6 +497,98 @@ class Function:
             self._bound.move_to_end(shapes)
         self._last, self._last_shapes = bound, shapes
         return bound
+
+    def _within_limit(self, plan: Any, sizes: dict[str, int]) -> Any:
+        """Return a plan for sizes that fits into the limit of memory: this one, or one made anew.
+
+        Raises
+        ------
+        MemoryLimitError
+            None fits.
+        """
+        limit = self._settings["memory_limit"]
+        memory = self._memory_of(plan)
+        if memory.total > limit and self._communicator is None and self._hints != sizes:
+            self._compiled = None  # what is computed again was chosen for other sizes
+            self._compile(sizes)
+            plan = self._with_sizes(sizes)
+            memory = self._memory_of(plan)
+        if memory.total > limit:
+            raise refuse(memory, limit, sizes)
+        return plan
+
+    def largest(
+        self, dim: str, memory_limit: int | str, sizes: Mapping[str, int] | None = None
+    ) -> int:
+        """Return the largest size of a dimension with which a call fits into a limit of memory.
+
+        Plans are made, and nothing is allocated or run. Where the function was made with a limit,
+        plans that compute values again count.
+
+        Parameters
+        ----------
+        dim
+            Its name.
+        memory_limit
+            Bytes, or a text such as "8GiB".
+        sizes
+            The sizes of other dimensions; those of the last call unless given.
+
+        Returns
+        -------
+        int
+            The size; 0 where nothing fits.
+
+        Raises
+        ------
+        FeedError
+            There is no such dimension, or the size of another one is not known.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("batch", 256))
+        >>> f = mg.function([x], mg.sum(mg.sort(x), axis=1))
+        >>> size = f.largest("batch", memory_limit="1MiB")
+        >>> f.specialize((size, 256)).memory.total <= 1 << 20
+        True
+        >>> f.specialize((size + 1, 256)).memory.total <= 1 << 20
+        False
+        """
+        limit = bytes_of(memory_limit)
+        last = {} if self._last is None else dict(self._last.plan.sizes or {})
+        known = {**last, **(sizes or {})}
+        recomputes = self._settings.get("memory_limit") is not None
+        with self._exclusive():
+            whole = self._plan_apart(known, None)
+
+            def fits(sizes: Mapping[str, int]) -> bool:
+                if self._bytes_for(whole, sizes) <= limit:
+                    return True
+                if not recomputes:
+                    return False
+                return self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit
+
+            return largest(dim, known, dimensions(self._inputs), fits)
+
+    def _plan_apart(self, hints: Mapping[str, int], limit: int | None) -> Any:
+        """Return a plan that nothing is built for; the function stays as it is."""
+        from ..passes import pipeline
+
+        settings = self._settings
+        options = replace(self._options(dict(hints)), memory_limit=limit)
+        with compiling_bodies(self._bodies), collection_paused():
+            plan, _ = pipeline.run(
+                self.source_graph, Trace(), passes=settings["passes"], skip=settings["skip"],
+                options=options,
+            )  # fmt: skip
+        return plan
+
+    def _bytes_for(self, plan: Any, sizes: Mapping[str, int]) -> int:
+        """Return the bytes of a call with a symbolic plan."""
+        shapes = [node.type.concrete(sizes) for node in self._inputs]
+        bound = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        return int(self._memory_of(self._with_sizes(bound, plan=plan)).total)
 
     def _compiled_for(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
         """Return the sizes of the feeds; in the first call all ranks learn of an error on one."""
@@ -977,6 +1085,9 @@ class Function:
     def memory(self) -> Any:
         """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs.
 
+        `categories()` has them by parameters, optimizer, activations, workspaces, feeds and
+        results, `timeline()` by step, with the lines of the program that hold the peak.
+
         Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
         positions made valid in `take`, the order in `argsort`.
         """
@@ -988,10 +1099,25 @@ class Function:
         return self._memory_of(self.plan_for(sizes))
 
     def _memory_of(self, plan: Any) -> Any:
+        from ..inspect.node_history import step_describer
         from ..passes.lowering.memory import account
+        from ..passes.lowering.timeline import timeline
 
         with compiling_bodies(self._bodies):
-            return replace(account(plan), bodies=bytes_of_bodies(plan))
+            memory = replace(
+                account(plan, self._parameters()), bodies=bytes_of_bodies(plan)
+            )
+        if plan.sizes is None:
+            return memory
+        held = {name: int(size) for name, size in memory.held().items()}
+        return replace(memory, _timeline=partial(timeline, plan, held, step_describer(self)))
+
+    def _parameters(self) -> list[Any]:
+        """Return the states of the variables that results depend on, but the random step."""
+        own = None if self._random is None else self._random.attrs["state"]
+        leaves = [n for n in topological(self.source_graph.outputs) if n.op.effect is Effect.STATE]
+        found = [node.attrs["state"] for node in leaves]
+        return [state for state in found if state is not own]
 
     @property
     def specializations(self) -> list[tuple[dict[str, int], str]]:
@@ -1083,6 +1209,67 @@ class Function:
         from .archive import save
 
         save(self, path)
+
+    def export(
+        self,
+        folder: FilePath,
+        language: str = "c",
+        *,
+        name: str | None = None,
+        sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
+        blas: bool = False,
+        others: Mapping[str, Function] | None = None,
+    ) -> None:
+        """Write the function, a training step included, as C that needs no Python.
+
+        The folder gets sources, a header with the interface, the variables' values, an example
+        and a README with the command that compiles them. The sources of the kernels are those
+        that run here. The page "Export to C" of the documentation describes the program.
+
+        Parameters
+        ----------
+        folder
+            Where to write; made where it is not there.
+        language
+            "c". Programs of a GPU are not exported.
+        name
+            What names in C begin with; that of the folder unless given.
+        sizes
+            The sizes of named dimensions, or several sets of sizes; those that the function was
+            called with unless given.
+        blas
+            Whether matrix products run by a CBLAS where they do here; else by our own C.
+        others
+            More functions by the end of their name in C, which share variables with this one.
+
+        Raises
+        ------
+        ExportError
+            Steps have no form in C, or the function runs on a GPU or on several ranks; the text
+            names each step with its node, its line and the reason. Nothing is written.
+        FeedError
+            The sizes are not known, or do not fit.
+        ConfigError
+            A name is none in C, or there is no such language.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> W = mg.var("W", init=2.0)
+        >>> step = mg.function([x], mg.sum(x * W), updates={W: W * 0.5})
+        >>> folder = Path(tempfile.mkdtemp()) / "step"
+        >>> step.export(folder, sizes={"n": 10})
+        >>> "int step_run(int64_t n, const float* x, float* result)" in (
+        ...     folder / "step.h").read_text()
+        True
+        """
+        from .export import export
+
+        with self._as_rank():
+            export(self, folder, language, name=name, sizes=sizes, blas=blas, others=others)
 
 
 def check_settings(settings: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ after each pass compute what a node of the source graph computed, and inside whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,23 @@ def users_of(function: Any) -> dict[Node, list[Node]]:
         ]
         for node, sources in final_nodes(function).items()
     }
+
+
+def step_describer(function: Any) -> Callable[[Node], str]:
+    """Return what tells the user's nodes that a step computes, with lines, the first two of them.
+
+    The history is looked up at its first call.
+    """
+    known: list[dict[Node, list[Node]]] = []
+
+    def describe_step(node: Node) -> str:
+        if not known:
+            known.append(users_of(function))
+        found = known[0].get(node) or function.trace.origins(node) or [node]
+        shown = dict.fromkeys(describe(user) for user in found[:2])
+        return "; ".join(shown) + (" ..." if len(found) > 2 else "")
+
+    return describe_step
 
 
 def locate(function: Any, error: MagmagraphError) -> None:

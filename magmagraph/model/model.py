@@ -280,7 +280,8 @@ class Model(Compiling, Copying, Saving):
             file knows go on), "data", "batch_size", "shuffle", "seed", "loss", "metrics",
             "regularize". An epoch that was cut begins again where its data or loss may differ.
         **options
-            Of `mg.function`, for the training step: ``distribute=``, ``passes=``, ...
+            Of `mg.function`, for the training step: ``distribute=``, ``memory_limit=``,
+            ``passes=``, ...
 
         Returns
         -------

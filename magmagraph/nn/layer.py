@@ -23,7 +23,6 @@ from ..ir.graph import Node
 from ..ir.html import preformatted, table_html
 from ..ir.identity import WeakMap, is_among
 from ..ir.lines import group_of, open_group
-from ..ir.scope import scope
 from ..ir.types import Extent
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, variable

@@ -50,6 +50,8 @@ class Options:
         the clock, so that equal graphs still compile to equal plans.
     overlap
         Whether collectives run beside the steps that do not read them.
+    memory_limit
+        Bytes that a call may take; None where there is no limit.
     record
         The record of the running pass: where it notes hits, refusals, repairs.
     """
@@ -66,6 +68,7 @@ class Options:
     distribute: Any = None
     compile_budget: float = 60.0
     overlap: bool = False
+    memory_limit: int | None = None
     record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
 
     @classmethod
@@ -203,6 +206,11 @@ DEFAULT: tuple[Pass, ...] = (
         "when no pass needs to see single operations any more",
     ),
     _line(
+        "recompute", "exact",
+        "on the kernels that will run, whose results are what is kept; before their order",
+        setting="memory_limit",
+    ),
+    _line(
         "schedule", "exact",
         "on the kernels that will run: their order decides what is alive together",
         optional=False,
@@ -257,7 +265,9 @@ def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
 
 # Options that are for users to set, and the arguments of `mg.function` that set others.
 USERS_OPTIONS = ("reduce_to_gemv", "loss_scale_growth", "tuning")
-SETTINGS = ("nan", "precision", "deterministic", "device", "distribute", "compile_budget")
+SETTINGS = (
+    "nan", "precision", "deterministic", "device", "distribute", "compile_budget", "memory_limit"
+)  # fmt: skip
 
 
 def check_options(given: Any) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def refused(arguments: list[str], capsys: Any, status: int = 1) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["show", "explain", "profile", "autotune", "tune", "search", "bench"]
+    "name", ["show", "explain", "profile", "autotune", "export", "tune", "search", "bench"]
 )
 def test_every_command_has_help(name: str, capsys: Any) -> None:
     assert cli.main([name, "--help"]) == 0
@@ -134,6 +134,22 @@ def test_the_file_is_run_as_a_module_with_its_neighbours(program: Path) -> None:
     line = found.source_graph.outputs[0].line
     assert line is not None
     assert line.file == str(program)
+
+
+# ---------------------------------------------------------------------- export
+
+
+def test_a_function_is_exported(program: Path, tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "net"
+    assert cli.main(["export", f"{program}:step", "-o", str(folder), "--size", "batch=4"]) == 0
+    assert capsys.readouterr().out.startswith(f"{folder}: ")
+    assert "net_run(" in (folder / "net.h").read_text()
+    said = refused(["export", f"{program}:w", "-o", str(folder)], capsys)
+    assert said == "w is Variable, not a compiled function"
+    said = refused(
+        ["export", f"{program}:step", "-o", str(folder), "--with", "other"], capsys
+    )
+    assert said == "other is not there, not a compiled function"
 
 
 # ---------------------------------------------------------------------- show

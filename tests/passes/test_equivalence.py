@@ -60,7 +60,11 @@ def test_values_are_kept(record: Pass) -> None:
         assert_equal(given, after, feeds, seed, record.name)
 
 
-@pytest.mark.parametrize("record", GRAPH_PASSES[:-2], ids=lambda record: record.name)
+@pytest.mark.parametrize(
+    "record",
+    [record for record in GRAPH_PASSES if record.name not in ("fuse", "schedule")],
+    ids=lambda record: record.name,
+)
 def test_a_pass_applied_to_its_result_returns_it(record: Pass) -> None:
     options = options_of(reduce_to_gemv="always")
     for seed in SEEDS:

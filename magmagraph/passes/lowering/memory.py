@@ -10,10 +10,11 @@ and the reason is noted. Values do not change: `exact`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...errors import PlanError, message
 from ...ir import dims
 from ...ir.graph import Graph, Node, Trace
 from ...ir.html import Displayed
@@ -25,6 +26,7 @@ from ...ir.types import Extent
 from ..pipeline import Options
 from .buffers import Buffer, buffer_of, is_leaf, is_step, types_of
 from .overlap import landings
+from .timeline import Timeline
 
 IN_PLACE = "update a variable in place"
 
@@ -347,8 +349,16 @@ class _Planner:
         self.result.late.extend(waiting)
 
 
-def account(plan: Any) -> Memory:
-    """Return where a plan's bytes are; formulas where its sizes are not bound yet."""
+def account(plan: Any, parameters: Collection[Any] = ()) -> Memory:
+    """Return where a plan's bytes are; formulas where its sizes are not bound yet.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    parameters
+        The states of the variables that count as parameters.
+    """
     sums: dict[str, Extent] = dict.fromkeys(("feeds", "results", "variables", "constants"), 0)
     names = {
         Place.FEED: "feeds",
@@ -359,7 +369,10 @@ def account(plan: Any) -> Memory:
     workspaces = {step.workspace for step in plan.steps if step.workspace is not None}
     arena: Extent = 0
     scratch: Extent = 0
+    trained: Extent = 0
     for slot in plan.slots:
+        if slot.place is Place.STATE and slot.owner in parameters:
+            trained = trained + slot.size
         if slot.place is Place.ARENA:
             if slot.index in workspaces:
                 scratch = scratch + slot.size
@@ -370,8 +383,12 @@ def account(plan: Any) -> Memory:
     return Memory(
         arena=plan.arena if plan.arena is not None else arena + scratch,
         workspaces=scratch,
+        feeds=sums["feeds"],
+        results=sums["results"],
+        variables=sums["variables"],
+        constants=sums["constants"],
         largest_live=plan.largest_live,
-        **sums,
+        parameters=trained,
     )
 
 
@@ -392,6 +409,8 @@ class Memory(Displayed):
     bodies
         What the bodies of loops and branches have for themselves: their arenas, and two places for
         each carry.
+    parameters
+        Of the variables, those that results depend on; the others are an optimizer's, say.
     """
 
     arena: Extent
@@ -402,6 +421,68 @@ class Memory(Displayed):
     constants: Extent
     largest_live: int | None = None
     bodies: Extent = 0
+    parameters: Extent = 0
+    _timeline: Callable[[], Timeline] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def optimizer(self) -> Extent:
+        """Bytes of the variables that are no parameters: an optimizer's state, rates, counters."""
+        return self.variables - self.parameters
+
+    def timeline(self) -> Timeline:
+        """Return the bytes that are alive in each step, and what holds them at the peak.
+
+        Raises
+        ------
+        PlanError
+            The sizes of dimensions are not known yet.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=(1000,))
+        >>> f = mg.function([x], mg.sum(mg.sort(x)))
+        >>> found = f.memory.timeline()
+        >>> [moment.activations for moment in found.moments], found.peak
+        ([4032, 4032], 0)
+        >>> found.holders[0].bytes, found.total == f.memory.total
+        (4032, True)
+        """
+        if self._timeline is None:
+            raise PlanError(
+                message(
+                    "a timeline of a plan whose sizes are not known",
+                    need="sizes of its dimensions",
+                    hint="f.specialize(shape, ...) gives them without running",
+                )
+            )
+        return self._timeline()
+
+    def categories(self) -> dict[str, Extent]:
+        """Return the bytes by category; they add up to the total.
+
+        Workspaces are those of the step in which most is alive.
+        """
+        scratch = self.workspaces if self._timeline is None else self._timeline().workspaces
+        held = self.held()
+        return {
+            "parameters": held.pop("parameters"),
+            "optimizer": held.pop("optimizer"),
+            "activations": self.arena - scratch,
+            "workspaces": scratch,
+            **held,
+        }
+
+    def held(self) -> dict[str, Extent]:
+        """Return the bytes beside the arena, by category."""
+        return {
+            "parameters": self.parameters,
+            "optimizer": self.optimizer,
+            "feeds": self.feeds,
+            "results": self.results,
+            "constants": self.constants,
+            "bodies": self.bodies,
+        }
 
     @property
     def total(self) -> Extent:

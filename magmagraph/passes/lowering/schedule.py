@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...errors import GraphError, message
 from ...ir.graph import Graph, Node, Trace
 from ...ir.op import describe
+from ...ops.control.differentiation import RECOMPUTE
 from .buffers import (
     Buffer,
     buffer_of,
     hinted_bytes,
+    is_alias,
     is_leaf,
     is_step,
     operands,
@@ -317,8 +319,64 @@ def optimal(case: Problem, bound: int) -> list[int] | None:
     return None
 
 
-def best_order(case: Problem) -> list[int]:
-    """Return the best order found; optimal for small graphs."""
+def copies(case: Problem) -> frozenset[int]:
+    """Return the steps that only `recompute` identities and other such steps feed.
+
+    They are run again, so that their results need not be kept until they are read.
+    """
+    number = {node: i for i, node in enumerate(case.steps)}
+    found: set[int] = set()
+    for step, node in enumerate(case.steps):
+        again = False
+        for operand in node.inputs:
+            maker = buffer_of(operand)[0]
+            if _behind_barrier(operand) or number.get(maker) in found:
+                again = True
+            elif not is_leaf(maker):
+                break
+        else:
+            if again:
+                found.add(step)
+    return frozenset(found)
+
+
+def _behind_barrier(node: Node) -> bool:
+    while is_alias(node):
+        if node.op is RECOMPUTE:
+            return True
+        node = node.inputs[0]
+    return False
+
+
+def _on_demand(case: Problem, order: Sequence[int], late: Collection[int]) -> list[int]:
+    """Return an order in which some steps come just before the first step that needs them."""
+    done = [False] * len(case.steps)
+    result: list[int] = []
+    for first in (*(step for step in order if step not in late), *order):
+        pending = [first]
+        while pending:
+            step = pending[-1]
+            missing = [b for b in case.before[step] if not done[b]]
+            if missing and not done[step]:
+                pending += missing
+                continue
+            pending.pop()
+            if not done[step]:
+                done[step] = True
+                result.append(step)
+    return result
+
+
+def best_order(case: Problem, late: Collection[int] = ()) -> list[int]:
+    """Return the best order found; optimal for small graphs.
+
+    Parameters
+    ----------
+    case
+        The problem.
+    late
+        Steps that are better made just before they are read; see `copies`.
+    """
     program = _program(case)
     if len(program) < len(case.steps):
         left = sorted(set(range(len(case.steps))).difference(program))
@@ -336,6 +394,8 @@ def best_order(case: Problem) -> list[int]:
         _longest_first(case),
         _greedy(case),
     ]
+    if late:
+        candidates += [_on_demand(case, order, late) for order in candidates]
     order = min(candidates, key=lambda o: largest_live(case, o))
     if 1 < len(case.steps) <= OPTIMAL_STEPS:
         floor = max((m for m in case.makes), default=0)
@@ -351,7 +411,7 @@ def schedule(graph: Graph, trace: Trace, options: object = None) -> Graph:
         return graph
     hints: Mapping[str, int] = getattr(options, "hints", None) or {}
     case = problem(graph, hints)
-    order = best_order(case)
+    order = best_order(case, copies(case))
     overlap = getattr(options, "overlap", False)
     if any(is_received(node) or (overlap and is_started(node)) for node in case.steps):
         order = overlapped(case, order)

@@ -115,11 +115,12 @@ def with_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
 
 def _apart(slots: Sequence[Slot]) -> tuple[list[int], int]:
     """Return offsets with which no two slots share memory, and the total."""
-    ends = list(itertools.accumulate((_rounded(int(s.size)) for s in slots), initial=0))
+    ends = list(itertools.accumulate((rounded(int(s.size)) for s in slots), initial=0))
     return ends[:-1], ends[-1]
 
 
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
+    """Return the bytes that a slot of some bytes takes in an arena."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -127,7 +128,7 @@ def live_peak(slots: Sequence[Slot]) -> int:
     """Return the bytes of the largest set of slots alive at once (sizes rounded to 64)."""
     change: dict[int, int] = {}
     for slot in slots:
-        size = _rounded(int(slot.size))
+        size = rounded(int(slot.size))
         change[slot.first] = change.get(slot.first, 0) + size
         change[slot.last + 1] = change.get(slot.last + 1, 0) - size
     alive = peak = 0
@@ -151,10 +152,10 @@ def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
         return _sweep(slots)
     length = {s.index: s.last - s.first + 1 for s in slots}
     orders = (
-        lambda s: (-_rounded(int(s.size)), s.first),
-        lambda s: (-_rounded(int(s.size)) * length[s.index], s.first),
-        lambda s: (s.first, -_rounded(int(s.size))),
-        lambda s: (-length[s.index], -_rounded(int(s.size))),
+        lambda s: (-rounded(int(s.size)), s.first),
+        lambda s: (-rounded(int(s.size)) * length[s.index], s.first),
+        lambda s: (s.first, -rounded(int(s.size))),
+        lambda s: (-length[s.index], -rounded(int(s.size))),
     )
     best = _sweep(slots)
     for rank in orders:
@@ -170,7 +171,7 @@ def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
                 return best
             placed = _best_fit(slots, order)
             best = min(best, placed, key=operator.itemgetter(1))
-            highest = max(order, key=lambda i: placed[0][i] + _rounded(int(slots[i].size)))
+            highest = max(order, key=lambda i: placed[0][i] + rounded(int(slots[i].size)))
             at = order.index(highest)
             order.insert(at // 2, order.pop(at))
     return best
@@ -183,7 +184,7 @@ def _best_fit(slots: Sequence[Slot], order: Sequence[int]) -> tuple[list[int], i
     total = 0
     for i in order:
         slot = slots[i]
-        size = _rounded(int(slot.size))
+        size = rounded(int(slot.size))
         meets = sorted(
             (offset, end)
             for offset, end, first, last in placed
@@ -214,9 +215,9 @@ def _sweep(slots: Sequence[Slot]) -> tuple[list[int], int]:
     for i in births:
         while dead < len(deaths) and slots[deaths[dead]].last < slots[i].first:
             j = deaths[dead]
-            _release(free, offsets[j], _rounded(int(slots[j].size)))
+            _release(free, offsets[j], rounded(int(slots[j].size)))
             dead += 1
-        size = _rounded(int(slots[i].size))
+        size = rounded(int(slots[i].size))
         fit = min(
             (k for k in range(len(free)) if free[k][1] >= size),
             key=lambda k: free[k][1],

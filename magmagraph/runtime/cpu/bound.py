@@ -23,6 +23,7 @@ from ...ir.ranks import current
 from ..rank_agreement import run_before, says
 from .array_steps import ArraySteps
 from .kernel_args import Prepared, StepArgs
+from .memory import Address
 from .products.blas import find_blas
 from .results import ResultPool
 from .staged_updates import Landing, called, commit_at_once, with_updates_aside
@@ -97,7 +98,10 @@ class NumpyBound:
         self._keep: list[Any] = [self.prepared.kernels]
         self._arena = aligned_empty(max(1, plan.arena or 0))
         self._base = [self._memory_of(slot) for slot in plan.slots]
-        self._address = [0 if held is None else address_of(held) for held in self._base]
+        self._address = [
+            0 if held is None else Address(address_of(held), slot)
+            for held, slot in zip(self._base, plan.slots, strict=True)
+        ]
         self._dynamic: dict[int, np.ndarray] = {}
         self._steps = ArraySteps(plan, self._base, self._dynamic)
         self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
@@ -246,6 +250,23 @@ class NumpyBound:
     def result_addresses(self) -> list[list[int]]:
         """Return for each result the addresses of the cells that hold its own."""
         return self._cell_addresses(self._result_cells)
+
+    # ------------------------------------------------------------------ to be written down
+
+    def programs(self) -> tuple[list[tuple[Program, list[int]]], list[tuple[Program, list[int]]]]:
+        """Return the programs before and after the commit point, with the numbers of their steps.
+
+        Steps that run in Python are in none.
+        """
+        before, after = (
+            [(s.program, s.numbers) for s in part if isinstance(s, _Compiled)]
+            for part in (self._before, self._after)
+        )
+        return before, after
+
+    def held(self, slot: int) -> np.ndarray | None:
+        """Return the memory of a slot; None where it comes with the call."""
+        return self._base[slot]
 
     @staticmethod
     def _cell_addresses(places: Sequence[Sequence[tuple[Any, int]]]) -> list[list[int]]:

@@ -39,17 +39,38 @@ from .compilers import SourceRefused, expected, find_compiler, unavailable
 from .threads import available_threads
 from .toolchain import TIMEOUT, Compiler, end_run, kill_run, library_key, start_run
 
-__all__ = ["compile_libraries", "compile_library", "served_library", "start_libraries"]
+__all__ = [
+    "Library", "compile_libraries", "compile_library", "served_library", "start_libraries",
+]
 
-_loaded: MutableMapping[str, ctypes.CDLL] = weakref.WeakValueDictionary()
-_lasting: dict[str, ctypes.CDLL] = {}  # whose addresses are kept without them
-_recent: deque[ctypes.CDLL] = deque(maxlen=64)  # functions are often dropped and made again
+
+class Library(ctypes.CDLL):
+    """A loaded library that knows what it was made from.
+
+    Attributes
+    ----------
+    source
+        Its C.
+    blas
+        The letter of BLAS's functions that it calls, "s" or "d"; empty where it calls none.
+    products
+        The library of the products that it calls, or None.
+    """
+
+    source: str = ""
+    blas: str = ""
+    products: Library | None = None
+
+
+_loaded: MutableMapping[str, Library] = weakref.WeakValueDictionary()
+_lasting: dict[str, Library] = {}  # whose addresses are kept without them
+_recent: deque[Library] = deque(maxlen=64)  # functions are often dropped and made again
 _lock = shared_lock()
 _PATIENCE = 30.0  # seconds without a library of another process before this one compiles it, too
 _LOOK = 0.005  # seconds between two looks for one
 
 
-def compile_library(source: str, optimization: str | None = None) -> ctypes.CDLL:
+def compile_library(source: str, optimization: str | None = None) -> Library:
     """Compile C source, or take it from the cache, and load it.
 
     Parameters
@@ -61,7 +82,7 @@ def compile_library(source: str, optimization: str | None = None) -> ctypes.CDLL
 
     Returns
     -------
-    ctypes.CDLL
+    Library
         The library; calls through it release the interpreter's lock. The same source gives the
         same object.
 
@@ -85,7 +106,7 @@ def compile_libraries(
     optimization: Sequence[str | None] | None = None,
     *,
     lasting: bool = True,
-) -> list[ctypes.CDLL]:
+) -> list[Library]:
     """Compile several C files at the same time.
 
     Parameters
@@ -110,12 +131,14 @@ def compile_libraries(
     libraries = [library for key in keys if (library := _loaded.get(key)) is not None]
     if len(libraries) < len(keys):  # others came between, and nobody has had some of these yet
         return compile_libraries(sources, optimization, lasting=lasting)
+    for library, source in zip(libraries, sources, strict=True):
+        library.source = source
     if lasting:
         _lasting.update(zip(keys, libraries, strict=True))
     return libraries
 
 
-def served_library(source: str) -> ctypes.CDLL | None:
+def served_library(source: str) -> Library | None:
     """Return a library that came with the wheel and has the kernels of a source, or None."""
     (flag,) = _flags([source], None)
     key = _served(flag, source)
@@ -312,7 +335,7 @@ def _load_cached(key: str) -> bool:
 
 def _keep(key: str, path: Path) -> None:
     with outside_of_forks:  # the loader has a lock
-        library = ctypes.CDLL(str(path))
+        library = Library(str(path))
     weakref.finalize(library, _unload, library._handle).atexit = False
     _recent.append(_loaded.setdefault(key, library))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +9,7 @@ from ...codegen.c.step import StepCode, assemble, step_code
 from ...config import word
 from ...ir.graph import Graph
 from . import installed
-from .compiler import compile_libraries, served_library
+from .compiler import Library, compile_libraries, served_library
 from .compilers import find_compiler
 from .support import SUPPORT_HEADER, function_address, join_pool
 from .threads import get_threads
@@ -90,7 +89,7 @@ class Kernels:
     def __init__(self) -> None:
         self.sources: list[str] = []
         self._address: dict[str, int] = {}
-        self._libraries: list[ctypes.CDLL] = []
+        self._libraries: list[Library] = []
 
     def __len__(self) -> int:
         return len(self._address)

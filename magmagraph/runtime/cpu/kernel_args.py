@@ -13,7 +13,7 @@ from ...ir.fallback import BY_NUMPY, IN_TILES, Fallbacks, Refused
 from ...ir.locking import shared_lock
 from ...ir.plan import Place, Plan, Role, Step, Value
 from .fused import Kernels
-from .memory import address_of
+from .memory import Address, address_of
 from .products.choice import Sizes, Way, way_of
 
 __all__ = ["KernelArgs", "Prepared", "StepArgs", "bodies_of", "shape_of"]
@@ -128,7 +128,7 @@ class StepArgs:
         """Return the address of at least `count` ones, which live as long as the cells."""
         ones = _ones(count, dtype)
         self.keep.append(ones)
-        return address_of(ones)
+        return Address(address_of(ones), ones)
 
 
 _ones_lock = shared_lock()

@@ -10,7 +10,25 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["address_of", "aligned_empty"]
+__all__ = ["Address", "address_of", "aligned_empty"]
+
+
+class Address(int):
+    """An address that says what is there, so that a program can be written down (`export`).
+
+    Attributes
+    ----------
+    what
+        An array, a slot of a plan, or the tables of a loop or branch.
+    """
+
+    what: Any
+
+    def __new__(cls, value: int, what: Any) -> Address:
+        """Return an address as a number."""
+        self = super().__new__(cls, value)
+        self.what = what
+        return self
 
 
 def _data_by_attribute(array: np.ndarray[Any, Any]) -> int:

@@ -16,13 +16,13 @@ from ...ir.graph import Graph
 from ...ir.interpret import body_function
 from ...ir.plan import Step
 from ...ir.types import Type
-from .memory import address_of, aligned_empty
+from .memory import Address, address_of, aligned_empty
 from .support import support
 
 _READ, _ROW, _BEFORE, _AFTER = range(4)
 
 
-class _Cell(ctypes.Structure):
+class Cell(ctypes.Structure):
     """Where an address goes: a cell of the body's program, and what of the loop it is of."""
 
     _fields_ = (
@@ -33,7 +33,7 @@ class _Cell(ctypes.Structure):
     )
 
 
-class _Carry(ctypes.Structure):
+class Carry(ctypes.Structure):
     """A carry of a loop: its addresses before, during and after the iterations."""
 
     _fields_ = (
@@ -44,14 +44,23 @@ class _Carry(ctypes.Structure):
     )
 
 
-class _Rows(ctypes.Structure):
+class Rows(ctypes.Structure):
     """A stack of rows that is zero where no iteration writes it."""
 
     _fields_ = (("argument", ctypes.c_int64), ("bytes", ctypes.c_int64))
 
 
-class _Nest(ctypes.Structure):
-    """A body's program, and the arguments that are set before each run."""
+class Nest(ctypes.Structure):
+    """A body's program, and the arguments that are set before each run.
+
+    Attributes
+    ----------
+    bound, parts
+        The body, and its cells, carries and rows.
+    """
+
+    bound: BodyProgram
+    parts: tuple[Sequence[Cell], Sequence[Carry], Sequence[Rows]]
 
     _fields_ = (
         ("steps", ctypes.c_void_p),
@@ -69,8 +78,16 @@ class _Nest(ctypes.Structure):
     )
 
 
-class _Choice(ctypes.Structure):
-    """The bodies of a branch."""
+class Choice(ctypes.Structure):
+    """The bodies of a branch.
+
+    Attributes
+    ----------
+    members
+        Their tables.
+    """
+
+    members: Sequence[Nest]
 
     _fields_ = (
         ("nests", ctypes.c_void_p),
@@ -125,20 +142,20 @@ def loop_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[in
             kind, argument = _BEFORE, place
         elif place < carries + stacks:
             kind, stride = _ROW, _row_bytes(step.inputs[place].type)
-        cells += [_Cell(address, kind, argument, stride) for address in addresses]
+        cells += [Cell(address, kind, argument, stride) for address in addresses]
     for place, addresses in enumerate(bound.result_addresses()):
         kind, argument, stride = _AFTER, place, 0
         if place >= carries:
             kind, stride = _ROW, _row_bytes(step.outputs[place].type)
-        cells += [_Cell(address, kind, argument, stride) for address in addresses]
+        cells += [Cell(address, kind, argument, stride) for address in addresses]
     held = []
     for place in range(carries):
         size = int(step.outputs[place].type.bytes)
         memory = [aligned_empty(max(1, size)) for _ in range(2)]
         keep.append(memory)
         buffers = (ctypes.c_void_p * 2)(*map(address_of, memory))
-        held.append(_Carry(results + place, place, buffers, size))
-    rows = [_Rows(place, int(step.outputs[place].type.bytes)) for place in range(carries, results)]
+        held.append(Carry(results + place, place, buffers, size))
+    rows = [Rows(place, int(step.outputs[place].type.bytes)) for place in range(carries, results)]
     if stacks:
         length = int(step.inputs[carries].type.shape[0])
     else:
@@ -147,7 +164,7 @@ def loop_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[in
     nest = _nest(bound, cells, held, rows, keep)
     nest.length, nest.reverse, nest.flag = length, bool(attrs["reverse"]), _FLAGS[attrs["flag"]]
     keep.append(nest)
-    return _function("mg_loop", [bound]), ctypes.addressof(nest)
+    return _function("mg_loop", [bound]), Address(ctypes.addressof(nest), nest)
 
 
 def branch_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[int, int] | None:
@@ -159,7 +176,7 @@ def branch_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[
         if bound is None:
             return None
         cells = [
-            _Cell(address, _READ, argument, 0)
+            Cell(address, _READ, argument, 0)
             for argument, addresses in [
                 *enumerate(bound.result_addresses()),
                 *enumerate(bound.feed_addresses(), results + 1),  # the index stands before
@@ -168,13 +185,14 @@ def branch_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[
         ]
         nests.append(_nest(bound, cells, [], [], keep))
         programs.append(bound)
-    table = (_Nest * len(nests))(*nests)
+    table = (Nest * len(nests))(*nests)
     dtype = step.inputs[0].type.dtype
-    choice = _Choice(
+    choice = Choice(
         ctypes.addressof(table), len(nests), results, dtype.itemsize, dtype.kind == "u"
     )
+    choice.members = nests
     keep += [table, choice]
-    return _function("mg_branch", programs), ctypes.addressof(choice)
+    return _function("mg_branch", programs), Address(ctypes.addressof(choice), choice)
 
 
 def _function(name: str, bodies: Sequence[BodyProgram]) -> int:
@@ -194,17 +212,19 @@ def _program(body: Graph, sizes: Mapping[str, int]) -> BodyProgram | None:
 
 def _nest(
     bound: BodyProgram,
-    cells: Sequence[_Cell],
-    carries: Sequence[_Carry],
-    rows: Sequence[_Rows],
+    cells: Sequence[Cell],
+    carries: Sequence[Carry],
+    rows: Sequence[Rows],
     keep: list[Any],
-) -> _Nest:
+) -> Nest:
     steps, count = bound.program_steps()
-    tables: list[tuple[Any, Sequence[Any]]] = [(_Cell, cells), (_Carry, carries), (_Rows, rows)]
+    tables: list[tuple[Any, Sequence[Any]]] = [(Cell, cells), (Carry, carries), (Rows, rows)]
     arrays = [(kind * max(1, len(members)))(*members) for kind, members in tables]
     keep += [bound, *arrays]
     at = [ctypes.addressof(array) for array in arrays]
-    return _Nest(steps, count, at[0], len(cells), at[1], len(carries), at[2], len(rows), 1, 0, 0)
+    nest = Nest(steps, count, at[0], len(cells), at[1], len(carries), at[2], len(rows), 1, 0, 0)
+    nest.bound, nest.parts = bound, (cells, carries, rows)
+    return nest
 
 
 def _row_bytes(type_: Type) -> int:

@@ -6,12 +6,12 @@ compiled for an element type.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 
 import numpy as np
 
 from ...dtypes import is_float
+from .compiler import Library
 from .sources import ORDER_LEVEL, order_source
 from .support import function_address, load_kernels_together
 
@@ -21,7 +21,7 @@ Step = tuple[int, list[int]]
 
 
 @functools.lru_cache(maxsize=16)
-def _library(name: str) -> ctypes.CDLL:
+def _library(name: str) -> Library:
     (library,) = load_kernels_together([order_source(name)], [ORDER_LEVEL])
     return library
 

@@ -6,13 +6,13 @@ compiled for an element type and a way to combine.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 
 import numpy as np
 
 from .combining import combining_words
+from .compiler import Library
 from .sources import SCAN_LEVEL, scan_source
 from .support import function_address, load_kernels_together
 
@@ -22,7 +22,7 @@ Step = tuple[int, list[int]]
 
 
 @functools.lru_cache(maxsize=32)
-def _library(value: str, how: str) -> ctypes.CDLL:
+def _library(value: str, how: str) -> Library:
     (library,) = load_kernels_together([scan_source(value, how)], [SCAN_LEVEL])
     return library
 

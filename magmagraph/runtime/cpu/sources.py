@@ -37,6 +37,7 @@ __all__ = [
     "order_source",
     "pooling_source",
     "scan_source",
+    "support_parts",
     "support_source",
     "tiled_source",
     "update_source",
@@ -125,8 +126,13 @@ def _text(name: str) -> str:
 
 def support_source() -> str:
     """Return the C source of the support library, whole."""
-    parts = ("stopping", "worth", "positions", "support")
-    return _DECLARATIONS + "".join(map(_text, parts))
+    return "".join(support_parts())
+
+
+def support_parts() -> tuple[str, str]:
+    """Return the types of the support library, and the rest of its source."""
+    types = _DECLARATIONS + _text("tables")
+    return types, "".join(map(_text, ("stopping", "worth", "positions", "support")))
 
 
 def blas_source(real: str) -> str:

@@ -61,13 +61,6 @@ static int on_main_thread(void)
 #endif
 }
 
-/* How many iterations pass before the clock is read, by how long they took. */
-typedef struct {
-    int64_t left;
-    int64_t pace;
-    int64_t read;
-} mg_pace;
-
 static __attribute__((noinline)) int look(mg_pace* pace)
 {
     int64_t now = nanoseconds(), took = now - pace->read;
@@ -99,13 +92,17 @@ static void* listen_to_signals(int* before)
     return python.leave();
 }
 
+static void forget_ending(void)
+{
+    if (!ending) return;
+    ending = 0;
+    atomic_fetch_sub(&endings, 1);
+}
+
 static void stop_listening(void* state, int before)
 {
     listening = before;
-    if (ending) {
-        ending = 0;
-        atomic_fetch_sub(&endings, 1);
-    }
+    forget_ending();
     python.enter(state);
 }
 

@@ -1,11 +1,47 @@
 /* What generated kernels and BLAS stand on: a pool of threads, the list of steps, copies.
    support.py puts its declarations before this text. */
 
+#include <string.h>
+#include <time.h>
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+#ifdef MG_NO_THREADS /* an exported program can do without */
+
+void mg_share(mg_body body, void* context, int64_t max_threads, int64_t work)
+{
+    (void)max_threads, (void)work;
+    body(context, 0, 1);
+}
+
+void mg_parallel(mg_body body, void* context, int64_t max_threads)
+{
+    (void)max_threads;
+    body(context, 0, 1);
+}
+
+int64_t mg_thread_count(void) { return 1; }
+
+int64_t mg_set_threads(int64_t threads, int64_t spin)
+{
+    (void)threads, (void)spin;
+    return 1;
+}
+
+typedef int mg_gate;
+static mg_gate commit_gate;
+static void enter(mg_gate* gate) { (void)gate; }
+static void leave(mg_gate* gate) { (void)gate; }
+
+#else
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -72,13 +108,6 @@ static inline void relax(void)
 #elif defined(__aarch64__) || defined(__arm__)
     __asm__ __volatile__("yield");
 #endif
-}
-
-static int64_t nanoseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* Spin until *place differs from old, or for the pool's time. The clock is read rarely: it costs
@@ -510,6 +539,8 @@ void mg_blas_jobs(int sync, void (*job)(int, void*, int), int count, size_t size
     pthread_mutex_unlock(&pool.blas);
 }
 
+#endif
+
 /* ---- The list of steps ------------------------------------------------------------------- */
 
 /* Called by a step that cannot give its result: no step runs after it, nor after the loop that it
@@ -554,6 +585,14 @@ int64_t mg_run_timed(const mg_step* steps, int64_t count, int64_t* taken)
     return count;
 }
 
+/* As mg_run, for a caller that is no Python: what stopped a run stops no later one. */
+int64_t mg_run_alone(const mg_step* steps, int64_t count)
+{
+    int64_t ran = mg_run(steps, count);
+    forget_ending();
+    return ran;
+}
+
 /* As these, called with Python's lock held, where signals may end a loop. */
 int64_t mg_run_listening(const mg_step* steps, int64_t count)
 {
@@ -587,51 +626,6 @@ int64_t mg_run_timed_listening(const mg_step* steps, int64_t count, int64_t* tak
    A body is a list of steps whose cells hold addresses; nested.py fills in these tables. A carry
    lies in one of two buffers by turns, so that an iteration reads the one and writes the other;
    the first reads where it starts. */
-
-enum { MG_READ, MG_ROW, MG_BEFORE, MG_AFTER };
-enum { MG_EVERY, MG_FLAG_CARRY, MG_FLAG_STACK };
-
-typedef struct {
-    void** cell;
-    int64_t kind;
-    int64_t argument;
-    int64_t stride;
-} mg_cell;
-
-typedef struct {
-    int64_t start;
-    int64_t end;
-    void* buffers[2];
-    int64_t bytes;
-} mg_carry;
-
-typedef struct {
-    int64_t argument;
-    int64_t bytes;
-} mg_rows;
-
-typedef struct {
-    const mg_step* steps;
-    int64_t count;
-    const mg_cell* cells;
-    int64_t cell_count;
-    const mg_carry* carries;
-    int64_t carry_count;
-    const mg_rows* rows;
-    int64_t row_count;
-    int64_t length; /* -1: no bound */
-    int64_t reverse;
-    int64_t flag;
-    mg_pace pace;
-} mg_nest;
-
-typedef struct {
-    const mg_nest* nests;
-    int64_t count;
-    int64_t results;
-    int64_t index_bytes;
-    int64_t unsigned_index;
-} mg_choice;
 
 static void* before(const mg_carry* carry, void** arguments, int64_t ran)
 {

@@ -19,7 +19,7 @@ from typing import Any
 from ...config import word
 from ...ir.locking import shared_lock
 from . import threads
-from .compiler import compile_libraries, compile_library, start_libraries
+from .compiler import Library, compile_libraries, compile_library, start_libraries
 from .memory import address_of, aligned_empty
 from .products.blas import find_blas
 from .sources import SUPPORT_HEADER, SUPPORT_LEVEL, support_source
@@ -96,12 +96,25 @@ class Support:
             # After the pool has its threads: every job of a product needs one.
             blas.share_pool(self.address("mg_blas_jobs"))
 
-    def address(self, name: str) -> int:
+    def address(self, name: str) -> Entry:
         """Return the address of a function, such as ``"mg_copy"``."""
         return function_address(self.library, name)
 
 
-def function_address(library: ctypes.CDLL, name: str) -> int:
+class Entry(int):
+    """The address of a function that knows its name and its library.
+
+    Attributes
+    ----------
+    name, library
+        See above. Without an end of the address there is none of the library.
+    """
+
+    name: str
+    library: Library
+
+
+def function_address(library: Library, name: str) -> Entry:
     """Return the address of a function of a library.
 
     Raises
@@ -110,7 +123,9 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
         Where the library has no such function.
     """
     # By index: a function that is an attribute would stay with the library, and hold it.
-    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+    entry = Entry(ctypes.cast(library[name], ctypes.c_void_p).value or 0)
+    entry.name, entry.library = name, library
+    return entry
 
 
 _support_lock = shared_lock()
@@ -133,7 +148,7 @@ def _load_support() -> Support:
     return Support()
 
 
-def load_kernels(source: str) -> ctypes.CDLL:
+def load_kernels(source: str) -> Library:
     """Compile generated kernels and join them to the pool.
 
     Parameters
@@ -143,8 +158,8 @@ def load_kernels(source: str) -> ctypes.CDLL:
 
     Returns
     -------
-    ctypes.CDLL
-        The library; :func:`function_address` gives a kernel's address for :class:`Program`.
+    Library
+        Its functions; :func:`function_address` gives a kernel's address for :class:`Program`.
 
     Raises
     ------
@@ -171,7 +186,7 @@ def load_kernels(source: str) -> ctypes.CDLL:
 
 def load_kernels_together(
     sources: Sequence[str], optimization: Sequence[str | None] | None = None
-) -> list[ctypes.CDLL]:
+) -> list[Library]:
     """Do as :func:`load_kernels` for several sources, which are compiled at the same time.
 
     Parameters
@@ -210,7 +225,7 @@ def start_support(
     start_libraries(texts, [SUPPORT_LEVEL, *optimization])
 
 
-def join_pool(library: ctypes.CDLL) -> None:
+def join_pool(library: Library) -> None:
     """Give a library of kernels, compiled with `SUPPORT_HEADER` before them, the pool."""
     library["mg_bind"](ctypes.c_void_p(support().table))
 
@@ -251,6 +266,8 @@ class Program:
         All cells of all steps; ``program.cells[program.slot(step, index)] = address`` changes one.
     address : int
         Where the list of steps lies, as long as the program lives.
+    steps : list of (int, list of int)
+        What it was made from.
 
     Raises
     ------
@@ -267,7 +284,7 @@ class Program:
         commit: int | None = None,
     ) -> None:
         loaded = support()
-        listed = [(function, list(cells)) for function, cells in steps]
+        listed = self.steps = [(function, list(cells)) for function, cells in steps]
         self._starts = []
         flat: list[int] = []
         for _, cells in listed:

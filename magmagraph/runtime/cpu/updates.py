@@ -6,12 +6,12 @@ compiled for an element type and a way to combine.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 
 import numpy as np
 
 from .combining import combining_words
+from .compiler import Library
 from .sources import UPDATE_LEVEL, update_source
 from .support import function_address, load_kernels_together
 
@@ -20,7 +20,7 @@ __all__ = ["update_step"]
 Step = tuple[int, list[int]]
 
 @functools.lru_cache(maxsize=64)
-def _library(value: str, how: str) -> ctypes.CDLL:
+def _library(value: str, how: str) -> Library:
     (library,) = load_kernels_together([update_source(value, how)], [UPDATE_LEVEL])
     return library
 

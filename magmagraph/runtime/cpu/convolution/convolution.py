@@ -14,6 +14,7 @@ from ....ir.interpret import bind_attributes
 from ....ops.convolution.filters import TILES
 from ....ops.convolution.primitives import Extents, algorithm_of, direction_of
 from .. import sources
+from ..compiler import Library
 from ..products.products import product_library
 from ..sources import CONVOLUTION_LEVEL
 from ..support import function_address, load_kernels_together
@@ -40,7 +41,7 @@ def convolution_source(dtype: np.dtype, algorithm: str) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def convolution_library(dtype: np.dtype, algorithm: str) -> ctypes.CDLL:
+def convolution_library(dtype: np.dtype, algorithm: str) -> Library:
     """Return the library of an algorithm, compiled and joined to the products on the first call.
 
     Raises
@@ -53,7 +54,7 @@ def convolution_library(dtype: np.dtype, algorithm: str) -> ctypes.CDLL:
     )
     if not needs_products(algorithm):
         return library
-    products = product_library(dtype)
+    products = library.products = product_library(dtype)
     names = ("mg_product", "mg_products_begin", "mg_products_end")
     set_products = library.mg_set_products
     set_products.argtypes = [ctypes.c_void_p] * 3

@@ -179,7 +179,7 @@ static void max_line(const shape* p, int64_t outer, int64_t line, int64_t c0, in
     REAL* restrict out = (REAL*)p->out + outer * outputs(p) + line;
     fill_line(p, out, c0, c1, -(REAL)INFINITY);
     for (int64_t t = 0; t < count; t++) {
-        EACH(taps + t, REAL v = x[met]; REAL w = out[at]; out[at] = (v > w) | (v != v) ? v : w)
+        EACH(taps + t, REAL v = x[met]; REAL w = out[at]; out[at] = ((v > w) | (v != v)) ? v : w)
     }
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from ....ir.graph import Node
 from ....ir.interpret import bind_attributes
 from ....ops.spatial.pooling_records import kernel_name, reads_windows, spatial_of
 from .. import sources
+from ..compiler import Library
 from ..support import function_address, load_kernels
 
 __all__ = ["pooling_library", "pooling_source", "pooling_step"]
@@ -27,7 +27,7 @@ def pooling_source(dtype: np.dtype, name: str) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def pooling_library(dtype: np.dtype, name: str) -> ctypes.CDLL:
+def pooling_library(dtype: np.dtype, name: str) -> Library:
     """Return the library of a record's kernel, compiled on the first call.
 
     Raises

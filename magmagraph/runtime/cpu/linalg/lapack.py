@@ -18,6 +18,7 @@ import numpy as np
 from ....ir.fallback import Refused
 from ....ir.plan import Value
 from ...families.batches import KINDS, starts_of
+from ..compiler import Library
 from ..memory import address_of
 from ..products.blas import CBLAS_64, FORTRAN_32, Blas, capsules, find_blas, scipy_blas
 from ..sources import LAPACK_LEVEL, lapack_source
@@ -82,7 +83,7 @@ def _scipys(names: Sequence[str]) -> list[int] | None:
 
 
 @functools.cache
-def _library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+def _library(dtype: np.dtype[Any]) -> Library:
     """Return the library of a dtype, joined to LAPACK.
 
     Raises

@@ -8,7 +8,6 @@ and raises the error that names the matrix.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Sequence
@@ -19,7 +18,8 @@ import numpy as np
 from ....ir.fallback import Refused
 from ....ir.plan import Value
 from ...families.batches import KINDS, starts_of
-from ..memory import address_of
+from ..compiler import Library
+from ..memory import Address, address_of
 from ..sources import LINALG_LEVEL, SMALL_ORDER, linalg_source
 from ..support import function_address, load_kernels_together, support
 
@@ -32,7 +32,7 @@ _REALS = {"float32": "float", "float64": "double"}
 
 
 @functools.lru_cache(maxsize=2)
-def _library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+def _library(dtype: np.dtype[Any]) -> Library:
     (library,) = load_kernels_together([linalg_source(_REALS[dtype.name])], [LINALG_LEVEL])
     return library
 
@@ -109,7 +109,7 @@ def matrices_step(
         int(transposed),
         int(unit),
         *strides,
-        *(0 if table is None else address_of(table) for table in tables),
+        *(0 if table is None else Address(address_of(table), table) for table in tables),
     ]
     return _function(matrices.type.dtype, name), cells
 

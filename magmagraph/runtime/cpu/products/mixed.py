@@ -6,7 +6,6 @@ of fewer digits, sums in float32, one rounding of what is stored.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from ....codegen.c.scalar import HALF_HELPERS
 from ....dtypes import canonical
+from ..compiler import Library
 from ..support import function_address, load_kernels_together
 from .products import PRODUCT_LEVEL, batched_gemm_step, join_blas, product_source
 
@@ -33,7 +33,7 @@ def mixed_source() -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
+def _library() -> Library:
     (library,) = load_kernels_together([mixed_source()], [PRODUCT_LEVEL])
     join_blas(library, "s")
     return library

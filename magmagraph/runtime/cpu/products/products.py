@@ -16,6 +16,7 @@ import numpy as np
 
 from ....errors import DTypeError, PlanError, message
 from .. import sources
+from ..compiler import Library
 from ..sources import BLAS_LEVEL, PRODUCT_LEVEL
 from ..support import function_address, load_kernels_together, support
 from .blas import PLAIN, find_blas
@@ -73,7 +74,7 @@ def _type(dtype: Any) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=4)
-def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+def product_library(dtype: np.dtype[Any]) -> Library:
     """Return the library of a dtype's products, compiled and joined to BLAS on the first call."""
     (library,) = load_kernels_together([product_source(dtype)], [BLAS_LEVEL])
     join_blas(library, _type(dtype)[1])
@@ -81,14 +82,15 @@ def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
 
 
 @functools.lru_cache(maxsize=4)
-def tiled_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+def tiled_library(dtype: np.dtype[Any]) -> Library:
     """Return the library of a dtype's products by tiles, compiled on the first call."""
     (library,) = load_kernels_together([tiled_source(dtype)], [PRODUCT_LEVEL])
     return library
 
 
-def join_blas(library: ctypes.CDLL, letter: str) -> None:
+def join_blas(library: Library, letter: str) -> None:
     """Tell a library of products where BLAS is; the letter is that of its dtype there."""
+    library.blas = letter
     set_blas = library.mg_set_blas
     set_blas.argtypes = [ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 4]
     set_blas.restype = None

@@ -1,0 +1,140 @@
+"""Limits of memory: `memory_limit=`, what a call takes by category, the largest size that fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, FeedError, MemoryLimitError, message
+from ..ir import dims
+from ..passes.lowering.timeline import Timeline, listed, readable
+
+if TYPE_CHECKING:
+    from ..passes.lowering.memory import Memory
+
+__all__ = ["bytes_of", "dimensions", "largest", "refuse"]
+
+_UNITS = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+_MOST = 1 << 40  # of a dimension: above, nothing bounds it
+
+
+def bytes_of(limit: Any) -> int:
+    """Return the bytes that a limit says: a number, or a text with a unit.
+
+    Raises
+    ------
+    ConfigError
+        It is neither, or not positive.
+
+    Examples
+    --------
+    >>> bytes_of("8GiB"), bytes_of("1.5 MB"), bytes_of(4096)
+    (8589934592, 1500000, 4096)
+    """
+    found = None
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", limit)
+        if match is not None and match[2].lower() in _UNITS:
+            found = int(float(match[1]) * _UNITS[match[2].lower()])
+    elif isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit == limit:
+        found = int(min(limit, float(1 << 62)))
+    if found is None or found <= 0:
+        raise ConfigError(
+            message(
+                f"memory_limit={limit!r}",
+                need="bytes: a positive number, or a text such as '8GiB' or '500MB'",
+            )
+        )
+    return found
+
+
+def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitError:
+    """Return the error for a plan that takes more than a limit."""
+    timeline = memory.timeline()
+    names = [name for name in sizes if "?" not in name]
+    shown = ", ".join(f"{name} = {sizes[name]}" for name in names)
+    hint = f"f.largest({names[0]!r}, memory_limit=...)" if names else "mg.checkpoint"
+    return MemoryLimitError(
+        message(
+            f"a call takes {readable(int(memory.total))}{f' with {shown}' if shown else ''}, and "
+            f"memory_limit is {readable(limit)}\n" + "\n".join(_rows(memory, timeline)),
+            need=f"at most {limit} bytes, and the plan needs {memory.total}; nothing has run",
+            hint=f"{hint} says the largest size that fits"
+            if names
+            else "a smaller program, or a higher limit",
+        )
+    )
+
+
+def _rows(memory: Memory, timeline: Timeline) -> list[str]:
+    rows = [
+        f"  {name:<11}  {readable(int(size)):>10}" for name, size in memory.categories().items()
+        if size
+    ]
+    if timeline.holders:
+        rows.append(f"  alive in step {timeline.peak}, where most is:")
+        rows += [f"  {line}" for line in listed(timeline.holders)]
+    return rows
+
+
+def largest(
+    dim: str, known: Mapping[str, int], names: set[str], fits: Callable[[Mapping[str, int]], bool]
+) -> int:
+    """Return the largest size of a dimension with which a plan fits; 0 where none does.
+
+    Parameters
+    ----------
+    dim
+        The dimension.
+    known
+        The sizes of the others.
+    names
+        All dimensions.
+    fits
+        Whether a plan for some sizes fits. Larger sizes do not fit where smaller ones do not.
+
+    Raises
+    ------
+    FeedError
+        There is no such dimension, the size of another one is not known, or nothing bounds it.
+    """
+    if dim not in names:
+        raise FeedError(
+            message(
+                f"there is no dimension {dim!r}",
+                need=f"one of {', '.join(sorted(names)) or 'none: all extents are numbers'}",
+            )
+        )
+    missing = sorted(names - {dim} - known.keys())
+    if missing:
+        raise FeedError(
+            message(
+                f"the size of {', '.join(missing)} is not known",
+                need=f"the sizes of all dimensions but {dim!r}",
+                hint=f"f.largest({dim!r}, ..., sizes={{{missing[0]!r}: 32}}), or call f first",
+            )
+        )
+
+    def at(size: int) -> bool:
+        return fits({**known, dim: size})
+
+    if not at(1):
+        return 0
+    low, high = 1, 2
+    while at(high):
+        low, high = high, 2 * high
+        if high > _MOST:
+            raise FeedError(message(f"no size of {dim!r} reaches the limit of memory"))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if at(middle) else (low, middle)
+    return low
+
+
+def dimensions(inputs: Any) -> set[str]:
+    """Return the names of the dimensions of inputs."""
+    return {name for node in inputs for extent in node.shape for name in dims.names(extent)}

@@ -380,7 +380,7 @@ PLAN_DAMAGE = [
     (
         "plan\ns0 = shelf : 4 bytes, steps 0 to 1",
         "line 2: 's0 = shelf : 4 bytes, steps 0 to 1'\n  expected: s0 = place : n bytes, "
-        "steps a to b, with a place of feed, state, constant, result, arena",
+        "steps a to b, with a place of feed, state, constant, result, arena, inside",
     ),
     (
         "plan\ncommit\nfetch s3 float32[]\nmemory: sizes not bound",

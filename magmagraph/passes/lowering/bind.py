@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 from ...ir.plan import Plan
 from ...ir.target import Target
 from ..report import Record
-from .fuse_products import fuse_products
-from .launches import launches
 from .specialize import laid_out, with_sizes
 
 __all__ = ["bind"]
@@ -52,6 +50,10 @@ def bind(
     """
     bound = with_sizes(plan, sizes)
     if target.device != "cpu":
+        # Here: a program on the CPU does not wait for all that generates CUDA.
+        from .fuse_products import fuse_products
+        from .launches import launches
+
         for decide in (fuse_products, launches):
             notes = Record(decide.__name__, of_steps=True)
             notes.before, began = len(bound.steps), time.perf_counter()

@@ -138,13 +138,14 @@ class _Launches:
 
     def _region(self, step: Step) -> list[Step]:
         bodies = bodies_of(step)
+        alone = len(bodies) == 1 and not step.results  # and was so in the symbolic plan
         found: list[_Bound] = []
         for body in bodies:
             kernels = kernels_of(body)
             if kernels is None:
                 return [step]  # the whole step runs as its array expression, which says why
             try:
-                found.append(self._bound(kernels, apart=len(bodies) == 1))
+                found.append(self._bound(kernels, apart=alone))
             except Refused as refused:
                 self.notes.refuse(SPLIT, step.node, refused.reason)
                 return [step]
@@ -158,7 +159,7 @@ class _Launches:
                 block, count = first.launches[0].block, self.target.multiprocessors
                 made.append(replace(part, cost=cost_of_grid((blocks, 1, 1), block, count)))
             else:
-                made += self._apart(part, first, len(bodies) == 1)
+                made += self._apart(part, first, alone)
         if len(bodies) > 1:
             made = [replace(one, follows=i > 0) for i, one in enumerate(made)]
         if len(made) > 1:

@@ -225,8 +225,8 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
     names = [record.name for record in mg.passes.default()]
     assert names == [
         "distribute", "simplify", "contract", "precision", "layout", "accumulate",
-        "reduce_to_gemv", "fuse", "schedule", "memory", "lower", "specialize", "fuse_products",
-        "launches", "stream",
+        "reduce_to_gemv", "join_pieces", "fuse", "recompute", "schedule", "memory", "lower",
+        "specialize", "fuse_products", "launches", "stream",
     ]
     for record in mg.passes.default():
         assert record.reason
@@ -242,14 +242,14 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         (
             {"skip": ("fusion",)},
             "skip names 'fusion', which is not a pass here\n  expected: one of distribute, "
-            "simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse, "
-            "fuse_products",
+            "simplify, contract, precision, layout, accumulate, reduce_to_gemv, "
+            "join_pieces, fuse, recompute, fuse_products",
         ),
         (
             {"skip": ("memory",)},
             "the pass 'memory' cannot be skipped: nothing would run without it\n  expected: one of "
-            "distribute, simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse, "
-            "fuse_products",
+            "distribute, simplify, contract, precision, layout, accumulate, reduce_to_gemv, "
+            "join_pieces, fuse, recompute, fuse_products",
         ),
         (
             {"passes": ("simplify",)},

@@ -22,7 +22,8 @@ ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; a
 WARP = 32  # threads of a device that run side by side
 LONG_ROW = 64  # elements that a thread of a device may take one after the other
 ANOTHER_STEP = "another step must run between them"
-TALLEST = 1 << 19  # bytes of a strip of columns that is read again out of a near cache
+# Bytes that are read again in strips of columns, at most: of a strip, and of all.
+TALLEST, LARGEST = 1 << 20, 8 << 20
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
 
@@ -191,14 +192,19 @@ class Joins:
         """Return why a processor should not take strips of columns several times, or None.
 
         A strip of many rows is read in short pieces, each of a page of its own, and has left the
-        near caches when it is read again. Passes of their own read whole rows.
+        near caches when it is read again. Passes of their own read whole rows. Where all columns
+        together are few, the caches hold them.
         """
         if self.options.target.device != "cpu" or not region.strip or region.passes < 2:
             return None
         rows = hinted(region.extent(region.row), self.hints)
-        width = min(hinted(region.loops[region.depth - 1].extent, self.hints), MAX_STRIP)
-        size = rows * width * region.details.widest()
-        if size <= TALLEST:
+        columns = hinted(region.loops[region.depth - 1].extent, self.hints)
+        read = sum(
+            node.dtype.itemsize for node in region.accesses
+            if region.values[node].loops & region.row
+        )  # fmt: skip
+        size = rows * min(columns, MAX_STRIP) * read
+        if size <= TALLEST or rows * columns * read <= LARGEST:
             return None
         times = f"and is passed over {region.passes} times"
         return f"a strip of {rows} rows takes {size} bytes, {times}"

@@ -60,6 +60,7 @@ def network(depth: int, activation: str, loss: str, optimizer: Any) -> Iterator[
     value = getattr(mg, loss)(y, labels)
     weights = list(net.trainable)
     yield optimizer.step(value, weights, inputs=[x, labels], outputs=[value], device="cpu")
+    yield net.step
     yield mg.function([x], y, device="cpu")
 
 

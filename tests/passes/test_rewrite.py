@@ -225,7 +225,7 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
     names = [record.name for record in mg.passes.default()]
     assert names == [
         "distribute", "simplify", "contract", "precision", "layout", "accumulate",
-        "reduce_to_gemv", "fuse", "schedule", "memory", "lower", "specialize",
+        "reduce_to_gemv", "fuse", "recompute", "schedule", "memory", "lower", "specialize",
     ]
     for record in mg.passes.default():
         assert record.reason
@@ -241,12 +241,14 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         (
             {"skip": ("fusion",)},
             "skip names 'fusion', which is not a pass here\n  expected: one of distribute, "
-            "simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse",
+            "simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse, "
+            "recompute",
         ),
         (
             {"skip": ("memory",)},
             "the pass 'memory' cannot be skipped: nothing would run without it\n  expected: one of "
-            "distribute, simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse",
+            "distribute, simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse, "
+            "recompute",
         ),
         (
             {"passes": ("simplify",)},

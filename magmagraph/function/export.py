@@ -127,7 +127,7 @@ def _checked_name(name: str, guessed: bool) -> str:
 def _sizes_of(
     label: str,
     function: Any,
-    kind: type,
+    kind: Any,
     sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None,
 ) -> list[dict[str, int]]:
     """Return the sets of sizes that a function is exported for."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..literals import checked
 from .scattering_code import HALVES_OF, types_of
 
-__all__ = ["ITEMS", "WORDS", "Ordering", "order_source", "record_bytes"]
+__all__ = ["ITEMS", "WORDS", "Ordering", "order_source", "record_bytes", "sorted_in_block"]
 
 ITEMS = 8  # records of a thread
 WORDS = 7
@@ -184,6 +184,27 @@ static __device__ __forceinline__ void merged
 }
 """
 
+# Sort the records that threads hold side by side, in lines of LENGTH that begin at `line_base`.
+_SORT = """
+    E mine[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) mine[k] = held[AT(base + k)];
+    NETWORK
+    for (int run = ITEMS; run < LENGTH; run *= 2) {
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
+        __syncthreads();
+        const int within = base - line_base, start = within & ~(2 * run - 1);
+        const int pair = line_base + start;
+        merged(held, pair, run, pair + run, run, within - start, mine);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
+    __syncthreads();
+"""
+
 _TILE = """
 extern "C" __global__ void __launch_bounds__(THREADS) NAME
 (const __grid_constant__ mg_arguments arguments)
@@ -211,23 +232,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
         held[AT(own * LENGTH + within)] = there ? record(x[element], place) : last();
     }
     __syncthreads();
-    E mine[ITEMS];
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) mine[k] = held[AT(base + k)];
-    NETWORK
-    for (int run = ITEMS; run < LENGTH; run *= 2) {
-        __syncthreads();
-#pragma unroll
-        for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
-        __syncthreads();
-        const int within = base - line_base, start = within & ~(2 * run - 1);
-        const int pair = line_base + start;
-        merged(held, pair, run, pair + run, run, within - start, mine);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
-    __syncthreads();
+    SORT
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
         PLACES
@@ -297,15 +302,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
 """
 
 
-def order_source(ordering: Ordering) -> str:
-    """Return the kernels, to be completed by the prelude."""
-    checked(ordering)
-    size = record_bytes(ordering.dtype, ordering.positions)
+def sorted_in_block() -> tuple[str, str]:
+    """Return functions, and what sorts `held` with them, for threads of `ITEMS` records each.
+
+    Both need the type `E`, `less`, `last`, and the place `AT(i)` in `held` of record `i`.
+    """
     exchanges = "".join(
         f"{{ const E a = mine[{i}], b = mine[{j}]; const bool swap = less(b, a); "
         f"mine[{i}] = swap ? b : a; mine[{j}] = swap ? a : b; }}\n    "
         for i, j in _network(ITEMS)
     )
+    return _MERGED, _SORT.replace("NETWORK", exchanges)
+
+
+def order_source(ordering: Ordering) -> str:
+    """Return the kernels, to be completed by the prelude."""
+    checked(ordering)
+    size = record_bytes(ordering.dtype, ordering.positions)
+    functions, steps = sorted_in_block()
     text = f"""{_keys(ordering)}{_records(ordering)}
 #define THREADS {ordering.threads}
 #define LANES {ordering.lanes}
@@ -313,12 +327,12 @@ def order_source(ordering: Ordering) -> str:
 #define LENGTH (LANES * ITEMS)
 #define LINES (THREADS / LANES)
 #define AT(i) ((i) + ((i) >> {7 - size.bit_length() + 1}))
-{_MERGED}"""
+{functions}"""
     kernels = [("whole", _TILE, True)]
     if ordering.tiled:
         kernels = [("tile", _TILE, False), ("merge", _MERGE, False), ("last", _MERGE, True)]
     for name, kernel, ends in kernels:
-        made = kernel.replace("NETWORK", exchanges).replace("NAME", f"{ordering.name}_{name}")
+        made = kernel.replace("    SORT\n", steps).replace("NAME", f"{ordering.name}_{name}")
         # Between launches the records of a line stand side by side.
         made = made.replace("TARGET", "element" if ends else "line * count + place")
         text += made.replace("TO", "O" if ends else "E").replace("SHOWN", "shown" if ends else "")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....codegen.cuda.group_sums_code import GroupSums
 from ....codegen.cuda.scattering_code import (
     THREADS,
     TILE,
@@ -27,6 +28,7 @@ from ..launching.streams import Touched
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .counting import counting
 from .gathering import Layout, function_of, layout_of, widest
+from .group_sums import columns_of, group_length, group_sums
 
 __all__ = ["piece_of", "scattering"]
 
@@ -106,10 +108,20 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     itemsize = dtype.itemsize // parts_each
     width = widest(inside, max(itemsize, _C_SIZES.get(real, itemsize)))
     source, target = memory.at(values), memory.at(step.outputs[0])
-    if source % (width * itemsize) or target % (width * itemsize):
+    if any(at % (width * itemsize) for at in (source, target, memory.at(base))):
         raise Refused("an operand is not aligned to whole vectors")
     if parts_each == 2 and (factor is not None or how == "multiply"):
         raise Refused("a complex factor mixes the two parts")
+    length = group_length(layout, memory.device.multiprocessors)
+    if length and how == "add" and "float" in name:
+        sums = GroupSums(
+            name, computing_type(positions.type.dtype), step.node.attrs["mode"] == "wrap", length,
+            columns_of(inside // width), width, base is not None, factor is not None,
+        )  # fmt: skip
+        operands_at = [source, memory.at(positions), target, memory.at(factor), memory.at(base)]
+        sizes = (layout.taken, layout.extent, inside // width)
+        added, places = group_sums(memory, sums, operands_at, sizes, width * _C_SIZES[real])
+        return added, Touched(touched.read, (*touched.written, *places))
     begun = _begun(memory, step, base)
     calls: list[Any] = [] if begun is None else [begun]
     columns = layout.before * (inside // width)

@@ -53,3 +53,15 @@ def test_what_is_made_of_sorts() -> None:
     for _ in range(3):
         for found, value in zip(f(x), wanted, strict=True):
             np.testing.assert_allclose(found.get(), value, 1e-5, 1e-6)
+
+
+def test_histograms() -> None:
+    x = np.random.default_rng(14).standard_normal(1_000_003).astype("f4")
+    node = mg.input("x", x.shape)
+    counts, edges = mg.histogram(node, 50, (-3.0, 2.5))
+    f = mg.function([node], [counts, edges], device="cuda")
+    for _ in range(3):
+        found, places = f(x)
+        wanted, _ = np.histogram(x, places.get())
+        np.testing.assert_array_equal(found.get(), wanted)
+    assert not [step for step in f.plan.steps if step.family.name == "array"]

@@ -17,10 +17,14 @@ from typing import NamedTuple
 from ..literals import checked
 from .scattering_code import HALVES_OF, types_of
 
-__all__ = ["ITEMS", "WORDS", "Ordering", "order_source", "record_bytes", "sorted_in_block"]
+__all__ = [
+    "ITEMS", "SEARCH_WORDS", "WORDS", "Ordering", "Searching", "order_source", "record_bytes",
+    "search_source", "sorted_in_block",
+]
 
 ITEMS = 8  # records of a thread
 WORDS = 7
+SEARCH_WORDS = 5
 
 
 class Ordering(NamedTuple):
@@ -57,6 +61,26 @@ class Ordering(NamedTuple):
         return f"order_{what}_{self.dtype}_{self.threads}_{self.lanes}_{form}"
 
 
+class Searching(NamedTuple):
+    """The kernel that finds where values stand in a sorted line.
+
+    Attributes
+    ----------
+    dtype
+        Of the line and the values.
+    right
+        Whether behind elements that are equal, not before them.
+    """
+
+    dtype: str
+    right: bool
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return f"search_{'right' if self.right else 'left'}_{self.dtype}"
+
+
 def _bits(dtype: str) -> int:
     """Return the bits of the integers that stand for elements."""
     return 64 if dtype.endswith("64") else 32
@@ -89,27 +113,27 @@ def _network(count: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _keys(ordering: Ordering) -> str:
+def _keys(dtype: str, equal_zeros: bool) -> str:
     """Return the functions that turn elements into integers in their order, and back."""
-    storage, real = types_of(ordering.dtype)
-    bits = _bits(ordering.dtype)
+    storage, real = types_of(dtype)
+    bits = _bits(dtype)
     sign = f"((K)1 << {bits - 1})"
-    half = HALVES_OF.get(ordering.dtype)
+    half = HALVES_OF.get(dtype)
     load, store = (f"mg_{half}_to_float", f"mg_float_to_{half}") if half else ("", "")
-    if "float" in ordering.dtype:
+    if "float" in dtype:
         to_bits, to_float = (
             ("__double_as_longlong", "__longlong_as_double") if bits == 64
             else ("__float_as_uint", "__uint_as_float")
         )  # fmt: skip
-        # Of equal zeros the first one stays first; where there are no positions, -0 is before 0.
-        zeros = "if (value == 0) value = 0;" if ordering.positions else ""
+        # Of equal zeros the first one stays first; where only elements are sorted, -0 is before 0.
+        zeros = "if (value == 0) value = 0;" if equal_zeros else ""
         key = f"""{real} value = {load}(x);
     if (value != value) return ~(K)0;
     {zeros}
     const K bits = (K){to_bits}(value);
     return bits & {sign} ? ~bits : bits | {sign};"""
         back = f"return {store}({to_float}(key & {sign} ? key ^ {sign} : ~key));"
-    elif ordering.dtype.startswith("u"):
+    elif dtype.startswith("u"):
         key, back = "return (K)x;", "return (T)key;"
     else:
         key, back = f"return (K)x ^ {sign};", f"return (T)(key ^ {sign});"
@@ -320,7 +344,7 @@ def order_source(ordering: Ordering) -> str:
     checked(ordering)
     size = record_bytes(ordering.dtype, ordering.positions)
     functions, steps = sorted_in_block()
-    text = f"""{_keys(ordering)}{_records(ordering)}
+    text = f"""{_keys(ordering.dtype, ordering.positions)}{_records(ordering)}
 #define THREADS {ordering.threads}
 #define LANES {ordering.lanes}
 #define ITEMS {ITEMS}
@@ -337,3 +361,30 @@ def order_source(ordering: Ordering) -> str:
         made = made.replace("TARGET", "element" if ends else "line * count + place")
         text += made.replace("TO", "O" if ends else "E").replace("SHOWN", "shown" if ends else "")
     return text
+
+
+def search_source(searching: Searching) -> str:
+    """Return the kernel, to be completed by the prelude."""
+    checked(searching)
+    passed = "!(key < other)" if searching.right else "other < key"
+    return f"""{_keys(searching.dtype, True)}
+extern "C" __global__ void __launch_bounds__(256) {searching.name}
+(const __grid_constant__ mg_arguments arguments)
+{{
+    const T *line = (const T *)arguments.v[0], *values = (const T *)arguments.v[1];
+    int64_t *out = (int64_t *)arguments.v[2];
+    const int64_t count = arguments.v[3], total = arguments.v[4];
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    mg_begin();
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < total; at += step) {{
+        const K key = key_of(values[at]);
+        int64_t low = 0, high = count;
+        while (low < high) {{
+            const int64_t middle = (low + high) / 2;
+            const K other = key_of(line[middle]);
+            if ({passed}) low = middle + 1; else high = middle;
+        }}
+        out[at] = low;
+    }}
+}}
+"""

@@ -1,4 +1,4 @@
-"""Sorts, and the positions that sort, along an axis."""
+"""Sorts along an axis, the positions that sort, and places in a sorted line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.graph import Node
 from ...ir.plan import KernelFamily, Step
-from ...ops.indexing.sorting import ARGSORT, SORT
+from ...ops.indexing.sorting import ARGSORT, SEARCHSORTED, SORT
 
 if TYPE_CHECKING:
     from ..cuda.launching.launch_units import Unit
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 
 def _takes(node: Node) -> bool:
-    return node.op in (SORT, ARGSORT)
+    return node.op in (SORT, ARGSORT, SEARCHSORTED)
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    return "NumPy sorts on the CPU" if device == "cpu" else None
+    return "NumPy sorts and searches on the CPU" if device == "cpu" else None
 
 
-def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
-    from ..cuda.kernels.ordering import ordering
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    from ..cuda.kernels.ordering import ordering, searching
 
+    if step.node.op is SEARCHSORTED:
+        return launches.alone(step, searching(launches.memory, step))
     return launches.units([ordering(launches.memory, step)])
 
 

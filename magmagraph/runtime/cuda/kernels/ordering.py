@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ....codegen.cuda.ordering_code import ITEMS, WORDS, Ordering, order_source, record_bytes
+from ....codegen.cuda.ordering_code import (
+    ITEMS,
+    SEARCH_WORDS,
+    WORDS,
+    Ordering,
+    Searching,
+    order_source,
+    record_bytes,
+    search_source,
+)
 from ....codegen.steps import shape_of
 from ....ir.fallback import Refused
 from ....ir.plan import Step
@@ -12,12 +23,13 @@ from ....ops.indexing.sorting import ARGSORT
 from ..launching.calls import KernelCall, Together
 from ..launching.streams import Touched
 from ..memory import PlanMemory
-from .gathering import function_of, layout_of
+from .gathering import blocks_for, function_of, layout_of
 
-__all__ = ["ordering", "ordering_of"]
+__all__ = ["ordering", "ordering_of", "searching"]
 
 THREADS = 128  # of a block, at least; lines that are longer have more
 MOST = 1 << 32  # elements of a line: their positions have 32 bits
+_PARTS = {"bool": "uint8"}  # what kernels move
 _LARGEST = {4: 512, 8: 512, 16: 256}  # threads whose records shared memory holds, by their bytes
 
 
@@ -51,8 +63,7 @@ def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
         return Together(()), touched
     if count >= MOST:
         raise Refused(f"an axis of {count} elements; the kernels take less than {MOST}")
-    device, dtype = memory.device, x.type.dtype.name
-    name = "uint8" if dtype == "bool" else dtype
+    device, name = memory.device, _PARTS.get(x.type.dtype.name, x.type.dtype.name)
     kernel = ordering_of(name, step.node.op is ARGSORT, count)
     text = order_source(kernel)
     held = kernel.threads * ITEMS
@@ -79,3 +90,18 @@ def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     calls.append(call("last", buffers[turn], target, lines * tiles, run))
     places = tuple((at, at + size) for at in buffers)
     return Together(calls), Touched(touched.read, (*touched.written, *places))
+
+
+def searching(memory: PlanMemory, step: Step) -> KernelCall | Together:
+    """Return what launches a search for values in a sorted line."""
+    line, values = step.inputs
+    total, dtype = math.prod(shape_of(values.type)), values.type.dtype.name
+    if not total:
+        return Together(())
+    kernel = Searching(_PARTS.get(dtype, dtype), step.node.attrs["side"] == "right")
+    device = memory.device
+    addresses = [memory.at(value) for value in (line, values, step.outputs[0])]
+    words = np.array([*addresses, shape_of(line.type)[0], total], np.int64)
+    function = function_of(device, kernel.name, search_source(kernel), SEARCH_WORDS)
+    blocks = blocks_for(total, 256, device.multiprocessors)
+    return KernelCall(function, (blocks, 1, 1), (256, 1, 1), words, range(3), overlaps=True)

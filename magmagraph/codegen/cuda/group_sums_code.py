@@ -123,12 +123,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) {sums.name}_chunks
     parts += (int64_t)blockIdx.x * extent * inside;
     kept += (int64_t)blockIdx.x * THREADS;
     mg_begin();
+    E some_keys[ITEMS];
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {{
         const int at = n * THREADS + threadIdx.x;
-        held[AT(at)] = at < rows
+        some_keys[n] = at < rows
             ? (E)settled((int64_t)positions[begin + at], extent) << BITS | (E)at : last();
     }}
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) held[AT(n * THREADS + threadIdx.x)] = some_keys[n];
     __syncthreads();
     {steps}
     // Groups without rows, which no thread comes to below.

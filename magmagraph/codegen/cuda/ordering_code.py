@@ -249,11 +249,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
         const int64_t line = first + own, place = begin + within; \\
         const int64_t slab = inner == 1 ? line : line / inner; \\
         const int64_t element = (slab * count + place) * inner + (line - slab * inner);
+    E some[ITEMS];
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
         PLACES
-        const bool there = line < lines && place < count;
-        held[AT(own * LENGTH + within)] = there ? record(x[element], place) : last();
+        some[n] = line < lines && place < count ? record(x[element], place) : last();
+    }
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        PLACES
+        held[AT(own * LENGTH + within)] = some[n];
     }
     __syncthreads();
     SORT
@@ -302,14 +307,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
     __syncthreads();
     const int64_t i = ends[0], j = from - i;
     const int of_first = (int)(ends[1] - i), total = (int)(until - from);
+    E mine[ITEMS];
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
         const int at = n * THREADS + threadIdx.x;
-        if (at < total) held[AT(at)] = at < of_first ? first[i + at] : second[j + at - of_first];
+        if (at < total) mine[n] = at < of_first ? first[i + at] : second[j + at - of_first];
+    }
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        const int at = n * THREADS + threadIdx.x;
+        if (at < total) held[AT(at)] = mine[n];
     }
     __syncthreads();
     const int base = threadIdx.x * ITEMS, place = base < total ? base : total;
-    E mine[ITEMS];
     merged(held, 0, of_first, of_first, total - of_first, place, mine);
     __syncthreads();
 #pragma unroll

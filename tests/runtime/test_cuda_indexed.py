@@ -13,22 +13,24 @@ from emulated_steps import HostMemory, emulate_launches, leaves, step_of
 from table import assert_agrees
 
 import magmagraph as mg
-from magmagraph.codegen.cuda import group_sums_code
+from magmagraph.codegen.cuda import group_sums_code, ordering_code
 from magmagraph.codegen.cuda.counting_code import WORDS, Counting, counting_source
 from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
 from magmagraph.codegen.cuda.group_sums_code import GroupSums, group_sums_source
+from magmagraph.codegen.cuda.ordering_code import Sorting, sorting_source
 from magmagraph.codegen.cuda.prelude import complete
-from magmagraph.codegen.cuda.scattering_code import (
-    Scattering,
-    Sorting,
-    scattering_source,
-    sorting_source,
-)
+from magmagraph.codegen.cuda.scattering_code import Scattering, scattering_source
 from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
 from magmagraph.ops.indexing.updates import UPDATE
 from magmagraph.ops.products.lowered import scatter_rows
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels import counting, gathering, group_sums, scattering
+from magmagraph.runtime.cuda.kernels import (
+    counting,
+    gathering,
+    group_sums,
+    ordering,
+    scattering,
+)
 from magmagraph.runtime.target import made_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")
@@ -42,7 +44,7 @@ def family(node: mg.Node, device: str = "cpu") -> str:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
     """Return what computes a node of leaves by the kernels that a device would run."""
-    emulate_launches(monkeypatch, counting, gathering, group_sums, scattering)
+    emulate_launches(monkeypatch, counting, gathering, group_sums, ordering, scattering)
 
     def compute(
         node: mg.Node, arrays: list[np.ndarray], in_place: bool = False, multiprocessors: int = 64
@@ -254,7 +256,7 @@ def test_the_kernels_compile(dtype: str) -> None:
     made = [
         (gathering_source(Gathering(16, "int32_t", True, False)), gathering.WORDS),
         (gathering_source(Gathering(1, "uint64_t", False, True)), gathering.WORDS),
-        (sorting_source(Sorting("int32_t", False)), scattering.SORT_WORDS),
+        (sorting_source(Sorting("int32_t", False, 128, 128, True)), ordering_code.WORDS),
         (group_sums_source(GroupSums(*sums)), group_sums_code.WORDS),
         (counting_source(Counting(64, "int32_t", False, 4)), WORDS),
         (counting_source(Counting(32, "uint8_t", True, 0)), WORDS),

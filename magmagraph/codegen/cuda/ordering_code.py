@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..literals import checked
+from .gathering_code import settled
 from .scattering_code import HALVES_OF, types_of
 
 __all__ = [
-    "ITEMS", "SEARCH_WORDS", "WORDS", "Ordering", "Searching", "order_source", "record_bytes",
-    "search_source", "sorted_in_block",
+    "ITEMS", "SEARCH_WORDS", "WORDS", "Ordering", "Searching", "Sorting", "order_source",
+    "record_bytes", "search_source", "sorted_in_block", "sorting_source",
 ]
 
 ITEMS = 8  # records of a thread
@@ -59,6 +60,35 @@ class Ordering(NamedTuple):
         what = "positions" if self.positions else "elements"
         form = "tiled" if self.tiled else "held"
         return f"order_{what}_{self.dtype}_{self.threads}_{self.lanes}_{form}"
+
+
+class Sorting(NamedTuple):
+    """The kernels that sort one line of positions, each with its own number.
+
+    The result holds records: the position is in the upper 32 bits, the number in the lower ones.
+
+    Attributes
+    ----------
+    positions
+        Their C type.
+    wraps
+        Whether those outside are taken modulo the extent, instead of the nearest one.
+    threads, lanes, tiled
+        See `Ordering`.
+    """
+
+    positions: str
+    wraps: bool
+    threads: int
+    lanes: int
+    tiled: bool
+
+    @property
+    def name(self) -> str:
+        """How the kernels' names begin."""
+        mode = "wrap" if self.wraps else "clip"
+        form = "tiled" if self.tiled else "held"
+        return f"sort_{mode}_{self.positions}_{self.threads}_{self.lanes}_{form}"
 
 
 class Searching(NamedTuple):
@@ -253,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
         PLACES
-        some[n] = line < lines && place < count ? record(x[element], place) : last();
+        some[n] = line < lines && place < count ? RECORD(x[element], place) : last();
     }
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
@@ -352,24 +382,45 @@ def sorted_in_block() -> tuple[str, str]:
 def order_source(ordering: Ordering) -> str:
     """Return the kernels, to be completed by the prelude."""
     checked(ordering)
-    size = record_bytes(ordering.dtype, ordering.positions)
+    keys = _keys(ordering.dtype, ordering.positions)
+    text = f"{keys}{_records(ordering)}#define RECORD(x, place) record(x, place)\n"
+    return text + _kernels(ordering, record_bytes(ordering.dtype, ordering.positions), "shown")
+
+
+def sorting_source(sorting: Sorting) -> str:
+    """Return the kernels that sort positions, to be completed by the prelude."""
+    checked(sorting)
+    text = f"""
+typedef {sorting.positions} T;
+typedef uint64_t E;
+typedef E O;
+{settled(sorting.wraps)}
+#define RECORD(x, place) ((E)settled((int64_t)(x), arguments.v[6]) << 32 | (E)(place))
+static __device__ __forceinline__ E last() {{ return ~(E)0; }}
+static __device__ __forceinline__ bool less(E a, E b) {{ return a < b; }}
+"""
+    return text + _kernels(sorting, record_bytes("uint32", True), "")
+
+
+def _kernels(kernel: Ordering | Sorting, size: int, shown: str) -> str:
+    """Return the kernels for records of so many bytes, and the function that makes results."""
     functions, steps = sorted_in_block()
-    text = f"""{_keys(ordering.dtype, ordering.positions)}{_records(ordering)}
-#define THREADS {ordering.threads}
-#define LANES {ordering.lanes}
+    text = f"""
+#define THREADS {kernel.threads}
+#define LANES {kernel.lanes}
 #define ITEMS {ITEMS}
 #define LENGTH (LANES * ITEMS)
 #define LINES (THREADS / LANES)
-#define AT(i) ((i) + ((i) >> {7 - size.bit_length() + 1}))
+#define AT(i) ((i) + ((i) >> {8 - size.bit_length()}))
 {functions}"""
     kernels = [("whole", _TILE, True)]
-    if ordering.tiled:
+    if kernel.tiled:
         kernels = [("tile", _TILE, False), ("merge", _MERGE, False), ("last", _MERGE, True)]
-    for name, kernel, ends in kernels:
-        made = kernel.replace("    SORT\n", steps).replace("NAME", f"{ordering.name}_{name}")
+    for name, made, ends in kernels:
+        made = made.replace("    SORT\n", steps).replace("NAME", f"{kernel.name}_{name}")
         # Between launches the records of a line stand side by side.
         made = made.replace("TARGET", "element" if ends else "line * count + place")
-        text += made.replace("TO", "O" if ends else "E").replace("SHOWN", "shown" if ends else "")
+        text += made.replace("TO", "O" if ends else "E").replace("SHOWN", shown if ends else "")
     return text
 
 

@@ -145,6 +145,20 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
         feeds = [rng.standard_normal(v.shape).astype("f4") for v in (x, table, above)]
         return f(*feeds[:2], rng.integers(0, 300, 5000).astype("i4") % 40, feeds[2])
 
+    def orders() -> Any:
+        """Scans and sorts of short lines, of columns, and of a line that blocks share; counts."""
+        x, y = mg.var("x", shape=(9, 301)), mg.var("y", shape=(200_003,))
+        at, many = mg.input("at", (200_003,), "int32"), mg.var("many", shape=(200_003, 3))
+        outputs = [
+            *(scan(x, axis) for axis in (0, 1) for scan in (mg.cumsum, mg.cummax, mg.cumlogsumexp)),
+            mg.linear_recurrence(x, x, 1, reverse=True), mg.cumsum(y), mg.sort(x), mg.sort(x, 0),
+            mg.sort(y), mg.argsort(y), *mg.histogram(y, 20), mg.bincount(at, length=100_000),
+            mg.zeros((90, 3)).at[at].add(many),
+        ]  # fmt: skip
+        f = mg.function([x, y, at, many], outputs, device="cuda")
+        feeds = [rng.standard_normal(v.shape).astype("f4") for v in (x, y, many)]
+        return f(*feeds[:2], rng.integers(0, 90, 200_003).astype("i4"), feeds[2])
+
     def losses(precision: str) -> Callable[[], Any]:
         """Products with a loss of their rows and the product behind it, and their column sums."""
 
@@ -257,6 +271,7 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "long rows", call(long_rows, (300, 8192), (300,))
     yield "long columns", call(lambda a: [mg.sum(a, axis=0), mg.sum(a)], (40_000, 64))
     yield "positions", positions
+    yield "orders", orders
     yield "losses", losses("float32")
     yield "losses of rounded factors", losses("tf32")
     yield "factors", factors

@@ -160,3 +160,24 @@ def test_rows_of_integers_are_added() -> None:
     np.add.at(wanted, at, rows)
     for _ in range(3):
         np.testing.assert_array_equal(f(base, at, rows).get(), wanted)
+
+
+@pytest.mark.parametrize("groups", [1, 7, 1000, 4000])
+@pytest.mark.parametrize("columns", [1, 3, 32, 100])
+def test_rows_are_added_up_in_few_groups(groups: int, columns: int) -> None:
+    rng = np.random.default_rng(13)
+    rows = rng.standard_normal((1_000_003, columns)).astype("f4")
+    at = rng.integers(0, groups, 1_000_003).astype("i4")
+    at[1000:200_000] = groups // 2  # one group has many rows side by side
+    x, places = mg.input("x", rows.shape), mg.input("places", at.shape, "int32")
+    base = mg.input("base", (groups, columns))
+    f = mg.function([base, places, x], base.at[places].add(x), device="cuda")
+    start = rng.standard_normal((groups, columns)).astype("f4")
+    order = np.argsort(at, kind="stable")
+    first = np.searchsorted(at[order], np.arange(groups))
+    wanted = start + np.add.reduceat(rows[order].astype("f8"), first, axis=0)
+    found = f(start, at, rows).get()
+    np.testing.assert_allclose(found, wanted, 1e-4, 2e-2)
+    for _ in range(3):
+        assert f(start, at, rows).get().tobytes() == found.tobytes()
+    assert_captured(f)

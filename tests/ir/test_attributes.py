@@ -13,19 +13,25 @@ from table import leaves, results, sample_of, samples, together
 
 import magmagraph as mg
 from magmagraph.codegen.c.step import step_code
+from magmagraph.codegen.cuda.counting_code import Counting, counting_source
 from magmagraph.codegen.cuda.few_channels_code import FewChannels
 from magmagraph.codegen.cuda.few_channels_code import source as channels_source
 from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
+from magmagraph.codegen.cuda.group_sums_code import GroupSums, group_sums_source
 from magmagraph.codegen.cuda.kernels import RegionKernels
 from magmagraph.codegen.cuda.matrices_code import Matrices, matrices_source
-from magmagraph.codegen.cuda.pooling_code import Axis, Pooling
-from magmagraph.codegen.cuda.pooling_code import source as pooling_source
-from magmagraph.codegen.cuda.scattering_code import (
-    Scattering,
+from magmagraph.codegen.cuda.ordering_code import (
+    Ordering,
+    Searching,
     Sorting,
-    scattering_source,
+    order_source,
+    search_source,
     sorting_source,
 )
+from magmagraph.codegen.cuda.pooling_code import Axis, Pooling
+from magmagraph.codegen.cuda.pooling_code import source as pooling_source
+from magmagraph.codegen.cuda.scanning_code import Scan, scan_source
+from magmagraph.codegen.cuda.scattering_code import Scattering, scattering_source
 from magmagraph.codegen.literals import checked, literal, shown, word
 from magmagraph.codegen.region.analysis import Region, analyze
 from magmagraph.errors import GraphError, MagmagraphError, PlanError
@@ -255,9 +261,14 @@ KERNELS: tuple[tuple[Any, Any], ...] = (
     (pooling_source, Pooling("max", "float32", 4, False, False, 1, (Axis(4, 2, 2, 2, 1, 0),) * 3)),
     (channels_source, FewChannels("float32", True, 3, 8, (8, 8), (8, 8), (3, 3), (1, 1), (1, 1))),
     (gathering_source, Gathering(4, "int32_t", False, False)),
-    (sorting_source, Sorting("int32_t", False)),
+    (sorting_source, Sorting("int32_t", False, 128, 128, True)),
+    (search_source, Searching("float32", True)),
     (scattering_source, Scattering("float32", 4, False, False)),
     (matrices_source, Matrices("systems", "float", 8)),
+    (scan_source, Scan("float32", "add", False, False, 256, 32, 16, 4)),
+    (order_source, Ordering("float32", True, 128, 32, False)),
+    (counting_source, Counting(64, "int32_t", False, 4)),
+    (group_sums_source, GroupSums("float32", "int32_t", False, 1024, 8, 4, True, False)),
 )  # fmt: skip
 
 

@@ -13,20 +13,24 @@ from emulated_steps import HostMemory, emulate_launches, leaves, step_of
 from table import assert_agrees
 
 import magmagraph as mg
+from magmagraph.codegen.cuda import group_sums_code, ordering_code
 from magmagraph.codegen.cuda.counting_code import WORDS, Counting, counting_source
 from magmagraph.codegen.cuda.gathering_code import Gathering, gathering_source
+from magmagraph.codegen.cuda.group_sums_code import GroupSums, group_sums_source
+from magmagraph.codegen.cuda.ordering_code import Sorting, sorting_source
 from magmagraph.codegen.cuda.prelude import complete
-from magmagraph.codegen.cuda.scattering_code import (
-    Scattering,
-    Sorting,
-    scattering_source,
-    sorting_source,
-)
+from magmagraph.codegen.cuda.scattering_code import Scattering, scattering_source
 from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
 from magmagraph.ops.indexing.updates import UPDATE
 from magmagraph.ops.products.lowered import scatter_rows
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.kernels import counting, gathering, scattering
+from magmagraph.runtime.cuda.kernels import (
+    counting,
+    gathering,
+    group_sums,
+    ordering,
+    scattering,
+)
 from magmagraph.runtime.target import made_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")
@@ -40,10 +44,12 @@ def family(node: mg.Node, device: str = "cpu") -> str:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
     """Return what computes a node of leaves by the kernels that a device would run."""
-    emulate_launches(monkeypatch, counting, gathering, scattering)
+    emulate_launches(monkeypatch, counting, gathering, group_sums, ordering, scattering)
 
-    def compute(node: mg.Node, arrays: list[np.ndarray], in_place: bool = False) -> np.ndarray:
-        memory = HostMemory()
+    def compute(
+        node: mg.Node, arrays: list[np.ndarray], in_place: bool = False, multiprocessors: int = 64
+    ) -> np.ndarray:
+        memory = HostMemory(multiprocessors)
         step = step_of(memory, node, arrays, family(node, "cuda"), in_place)
         bounds: Any = memory
         call: Any
@@ -171,6 +177,47 @@ def test_the_last_of_equal_positions_stays(
     np.testing.assert_array_equal(run(node, [base, at, values]), wanted)
 
 
+# Rows of one column, of several turns of columns; all in one group, or groups without rows.
+@pytest.mark.parametrize("inside", [(), (3,), (9, 4)])
+@pytest.mark.parametrize("extent", [1, 7, 500])
+def test_rows_are_added_up_in_few_groups(
+    extent: int, inside: tuple[int, ...], run: Callable[..., np.ndarray], rng: np.random.Generator
+) -> None:
+    for count in (5, 5000):
+        values = rng.standard_normal((count, *inside)).astype("f4")
+        at = rng.integers(-extent, extent + 3, count).astype("i4")
+        at[count // 3 : count // 2] = extent // 2
+        many = 4 if count == 5000 else 1
+        for mode in ("clip", "wrap"):
+            node = SCATTER_ADD(*leaves(values, at), axis=0, extent=extent, mode=mode)
+            wanted = SCATTER_ADD.evaluate(np, values.astype("f8"), at, **node.attrs)
+            found = run(node, [values, at], multiprocessors=many)
+            assert_agrees(found, wanted, "reassoc", max(1.0, float(np.abs(wanted).max())))
+            assert run(node, [values, at], multiprocessors=many).tobytes() == found.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
+def test_rows_are_added_to_what_is_there_in_few_groups(
+    dtype: str, run: Callable[..., np.ndarray], rng: np.random.Generator
+) -> None:
+    base, values = (rng.integers(-9, 9, (n, 2)).astype(dtype) for n in (40, 3000))
+    at = rng.integers(0, 30, 3000).astype("i8")
+    wanted = base.copy()
+    np.add.at(wanted, at, values)
+    node = UPDATE(*leaves(base, at, values), how="add", mode="clip")
+    np.testing.assert_array_equal(run(node, [base, at, values], multiprocessors=3), wanted)
+    if dtype == "float64":
+        factor = np.array(-0.25)
+        held = [values, at, factor, base]
+        nodes = leaves(*held)
+        scaled = scatter_rows(nodes[0], nodes[1], nodes[3], alpha=nodes[2], mode="clip")
+        wanted = base.copy()
+        np.add.at(wanted, at, -0.25 * values)
+        for in_place in (False, True):
+            found = run(scaled, held, in_place, multiprocessors=3)
+            np.testing.assert_array_equal(found, wanted)
+
+
 # Few results, with copies for lanes; as many as shared memory holds; more than that.
 @pytest.mark.parametrize("extent", [3, 700, 5000, 20_000])
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
@@ -205,10 +252,12 @@ def test_what_has_no_kernel() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "uint64"])
 def test_the_kernels_compile(dtype: str) -> None:
     pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
+    sums = (dtype if "float" in dtype else "float64", "int32_t", True, 8192, 8, 2, True, True)
     made = [
         (gathering_source(Gathering(16, "int32_t", True, False)), gathering.WORDS),
         (gathering_source(Gathering(1, "uint64_t", False, True)), gathering.WORDS),
-        (sorting_source(Sorting("int32_t", False)), scattering.SORT_WORDS),
+        (sorting_source(Sorting("int32_t", False, 128, 128, True)), ordering_code.WORDS),
+        (group_sums_source(GroupSums(*sums)), group_sums_code.WORDS),
         (counting_source(Counting(64, "int32_t", False, 4)), WORDS),
         (counting_source(Counting(32, "uint8_t", True, 0)), WORDS),
         (scattering_source(Scattering(dtype, 2, True, True)), scattering.SUM_WORDS),

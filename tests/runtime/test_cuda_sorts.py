@@ -11,7 +11,13 @@ from cuda_emulator import available
 from emulated_steps import Compute, HostMemory, emulate_launches, leaves, step_of
 
 import magmagraph as mg
-from magmagraph.codegen.cuda.ordering_code import WORDS, order_source
+from magmagraph.codegen.cuda.ordering_code import (
+    SEARCH_WORDS,
+    WORDS,
+    Searching,
+    order_source,
+    search_source,
+)
 from magmagraph.codegen.cuda.prelude import complete
 from magmagraph.dtypes import canonical
 from magmagraph.ops.indexing.sorting import ARGSORT, SORT
@@ -100,9 +106,29 @@ def test_lines_of_several_tiles_with_nan_and_ties(run: Compute, rng: np.random.G
     compared(run, np.arange(20_011, dtype="f4")[None, ::-1].copy(), 1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "uint64"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_places_in_a_sorted_line(
+    dtype: str, side: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    emulate_launches(monkeypatch, ordering)
+    for count in (0, 1, 33):
+        line = np.sort(rng.integers(0, 9, count).astype(dtype))
+        values = rng.integers(0, 11, (700, 2)).astype(dtype)
+        if dtype.startswith("float"):
+            line[2 * count // 3 :] = np.nan
+            values[:4, 0] = np.nan, -0.0, np.inf, -np.inf
+        node = mg.searchsorted(*leaves(line, values), side=side)
+        memory: Any = HostMemory()
+        step = step_of(memory, node, [line, values], "order")
+        ordering.searching(memory, step)(SimpleNamespace(ptr=0))
+        found = memory.read(step.outputs[0])
+        np.testing.assert_array_equal(found, np.searchsorted(line, values, side))
+
+
 def test_kernels_sort_on_a_gpu_alone() -> None:
     x = mg.input("x", ("n", 3))
-    for node in (mg.sort(x, 0), mg.argsort(x)):
+    for node in (mg.sort(x, 0), mg.argsort(x), mg.searchsorted(x[:, 0], x)):
         assert made_up("cuda").family(node).name == "order"
         assert made_up("cpu").family(node).name == "array"
 
@@ -114,3 +140,5 @@ def test_the_kernels_compile(dtype: str) -> None:
         for count in (50, 50_000):
             text = order_source(ordering.ordering_of(dtype, positions, count))
             assert compile_source(complete(text, WORDS), "90")[:4] == b"\x7fELF"
+    text = search_source(Searching(dtype, True))
+    assert compile_source(complete(text, SEARCH_WORDS), "90")[:4] == b"\x7fELF"

@@ -15,12 +15,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..literals import checked
+from .gathering_code import settled
 from .scattering_code import HALVES_OF, types_of
 
-__all__ = ["ITEMS", "WORDS", "Ordering", "order_source", "record_bytes"]
+__all__ = [
+    "ITEMS", "SEARCH_WORDS", "WORDS", "Ordering", "Searching", "Sorting", "order_source",
+    "record_bytes", "search_source", "sorted_in_block", "sorting_source",
+]
 
 ITEMS = 8  # records of a thread
 WORDS = 7
+SEARCH_WORDS = 5
 
 
 class Ordering(NamedTuple):
@@ -57,6 +62,55 @@ class Ordering(NamedTuple):
         return f"order_{what}_{self.dtype}_{self.threads}_{self.lanes}_{form}"
 
 
+class Sorting(NamedTuple):
+    """The kernels that sort one line of positions, each with its own number.
+
+    The result holds records: the position is in the upper 32 bits, the number in the lower ones.
+
+    Attributes
+    ----------
+    positions
+        Their C type.
+    wraps
+        Whether those outside are taken modulo the extent, instead of the nearest one.
+    threads, lanes, tiled
+        See `Ordering`.
+    """
+
+    positions: str
+    wraps: bool
+    threads: int
+    lanes: int
+    tiled: bool
+
+    @property
+    def name(self) -> str:
+        """How the kernels' names begin."""
+        mode = "wrap" if self.wraps else "clip"
+        form = "tiled" if self.tiled else "held"
+        return f"sort_{mode}_{self.positions}_{self.threads}_{self.lanes}_{form}"
+
+
+class Searching(NamedTuple):
+    """The kernel that finds where values stand in a sorted line.
+
+    Attributes
+    ----------
+    dtype
+        Of the line and the values.
+    right
+        Whether behind elements that are equal, not before them.
+    """
+
+    dtype: str
+    right: bool
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return f"search_{'right' if self.right else 'left'}_{self.dtype}"
+
+
 def _bits(dtype: str) -> int:
     """Return the bits of the integers that stand for elements."""
     return 64 if dtype.endswith("64") else 32
@@ -89,27 +143,27 @@ def _network(count: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _keys(ordering: Ordering) -> str:
+def _keys(dtype: str, equal_zeros: bool) -> str:
     """Return the functions that turn elements into integers in their order, and back."""
-    storage, real = types_of(ordering.dtype)
-    bits = _bits(ordering.dtype)
+    storage, real = types_of(dtype)
+    bits = _bits(dtype)
     sign = f"((K)1 << {bits - 1})"
-    half = HALVES_OF.get(ordering.dtype)
+    half = HALVES_OF.get(dtype)
     load, store = (f"mg_{half}_to_float", f"mg_float_to_{half}") if half else ("", "")
-    if "float" in ordering.dtype:
+    if "float" in dtype:
         to_bits, to_float = (
             ("__double_as_longlong", "__longlong_as_double") if bits == 64
             else ("__float_as_uint", "__uint_as_float")
         )  # fmt: skip
-        # Of equal zeros the first one stays first; where there are no positions, -0 is before 0.
-        zeros = "if (value == 0) value = 0;" if ordering.positions else ""
+        # Of equal zeros the first one stays first; where only elements are sorted, -0 is before 0.
+        zeros = "if (value == 0) value = 0;" if equal_zeros else ""
         key = f"""{real} value = {load}(x);
     if (value != value) return ~(K)0;
     {zeros}
     const K bits = (K){to_bits}(value);
     return bits & {sign} ? ~bits : bits | {sign};"""
         back = f"return {store}({to_float}(key & {sign} ? key ^ {sign} : ~key));"
-    elif ordering.dtype.startswith("u"):
+    elif dtype.startswith("u"):
         key, back = "return (K)x;", "return (T)key;"
     else:
         key, back = f"return (K)x ^ {sign};", f"return (T)(key ^ {sign});"
@@ -184,6 +238,27 @@ static __device__ __forceinline__ void merged
 }
 """
 
+# Sort the records that threads hold side by side, in lines of LENGTH that begin at `line_base`.
+_SORT = """
+    E mine[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) mine[k] = held[AT(base + k)];
+    NETWORK
+    for (int run = ITEMS; run < LENGTH; run *= 2) {
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
+        __syncthreads();
+        const int within = base - line_base, start = within & ~(2 * run - 1);
+        const int pair = line_base + start;
+        merged(held, pair, run, pair + run, run, within - start, mine);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
+    __syncthreads();
+"""
+
 _TILE = """
 extern "C" __global__ void __launch_bounds__(THREADS) NAME
 (const __grid_constant__ mg_arguments arguments)
@@ -204,30 +279,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
         const int64_t line = first + own, place = begin + within; \\
         const int64_t slab = inner == 1 ? line : line / inner; \\
         const int64_t element = (slab * count + place) * inner + (line - slab * inner);
+    E some[ITEMS];
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
         PLACES
-        const bool there = line < lines && place < count;
-        held[AT(own * LENGTH + within)] = there ? record(x[element], place) : last();
+        some[n] = line < lines && place < count ? RECORD(x[element], place) : last();
+    }
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        PLACES
+        held[AT(own * LENGTH + within)] = some[n];
     }
     __syncthreads();
-    E mine[ITEMS];
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) mine[k] = held[AT(base + k)];
-    NETWORK
-    for (int run = ITEMS; run < LENGTH; run *= 2) {
-        __syncthreads();
-#pragma unroll
-        for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
-        __syncthreads();
-        const int within = base - line_base, start = within & ~(2 * run - 1);
-        const int pair = line_base + start;
-        merged(held, pair, run, pair + run, run, within - start, mine);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) held[AT(base + k)] = mine[k];
-    __syncthreads();
+    SORT
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
         PLACES
@@ -273,14 +337,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
     __syncthreads();
     const int64_t i = ends[0], j = from - i;
     const int of_first = (int)(ends[1] - i), total = (int)(until - from);
+    E mine[ITEMS];
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
         const int at = n * THREADS + threadIdx.x;
-        if (at < total) held[AT(at)] = at < of_first ? first[i + at] : second[j + at - of_first];
+        if (at < total) mine[n] = at < of_first ? first[i + at] : second[j + at - of_first];
+    }
+#pragma unroll
+    for (int n = 0; n < ITEMS; n++) {
+        const int at = n * THREADS + threadIdx.x;
+        if (at < total) held[AT(at)] = mine[n];
     }
     __syncthreads();
     const int base = threadIdx.x * ITEMS, place = base < total ? base : total;
-    E mine[ITEMS];
     merged(held, 0, of_first, of_first, total - of_first, place, mine);
     __syncthreads();
 #pragma unroll
@@ -297,29 +366,86 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
 """
 
 
-def order_source(ordering: Ordering) -> str:
-    """Return the kernels, to be completed by the prelude."""
-    checked(ordering)
-    size = record_bytes(ordering.dtype, ordering.positions)
+def sorted_in_block() -> tuple[str, str]:
+    """Return functions, and what sorts `held` with them, for threads of `ITEMS` records each.
+
+    Both need the type `E`, `less`, `last`, and the place `AT(i)` in `held` of record `i`.
+    """
     exchanges = "".join(
         f"{{ const E a = mine[{i}], b = mine[{j}]; const bool swap = less(b, a); "
         f"mine[{i}] = swap ? b : a; mine[{j}] = swap ? a : b; }}\n    "
         for i, j in _network(ITEMS)
     )
-    text = f"""{_keys(ordering)}{_records(ordering)}
-#define THREADS {ordering.threads}
-#define LANES {ordering.lanes}
+    return _MERGED, _SORT.replace("NETWORK", exchanges)
+
+
+def order_source(ordering: Ordering) -> str:
+    """Return the kernels, to be completed by the prelude."""
+    checked(ordering)
+    keys = _keys(ordering.dtype, ordering.positions)
+    text = f"{keys}{_records(ordering)}#define RECORD(x, place) record(x, place)\n"
+    return text + _kernels(ordering, record_bytes(ordering.dtype, ordering.positions), "shown")
+
+
+def sorting_source(sorting: Sorting) -> str:
+    """Return the kernels that sort positions, to be completed by the prelude."""
+    checked(sorting)
+    text = f"""
+typedef {sorting.positions} T;
+typedef uint64_t E;
+typedef E O;
+{settled(sorting.wraps)}
+#define RECORD(x, place) ((E)settled((int64_t)(x), arguments.v[6]) << 32 | (E)(place))
+static __device__ __forceinline__ E last() {{ return ~(E)0; }}
+static __device__ __forceinline__ bool less(E a, E b) {{ return a < b; }}
+"""
+    return text + _kernels(sorting, record_bytes("uint32", True), "")
+
+
+def _kernels(kernel: Ordering | Sorting, size: int, shown: str) -> str:
+    """Return the kernels for records of so many bytes, and the function that makes results."""
+    functions, steps = sorted_in_block()
+    text = f"""
+#define THREADS {kernel.threads}
+#define LANES {kernel.lanes}
 #define ITEMS {ITEMS}
 #define LENGTH (LANES * ITEMS)
 #define LINES (THREADS / LANES)
-#define AT(i) ((i) + ((i) >> {7 - size.bit_length() + 1}))
-{_MERGED}"""
+#define AT(i) ((i) + ((i) >> {8 - size.bit_length()}))
+{functions}"""
     kernels = [("whole", _TILE, True)]
-    if ordering.tiled:
+    if kernel.tiled:
         kernels = [("tile", _TILE, False), ("merge", _MERGE, False), ("last", _MERGE, True)]
-    for name, kernel, ends in kernels:
-        made = kernel.replace("NETWORK", exchanges).replace("NAME", f"{ordering.name}_{name}")
+    for name, made, ends in kernels:
+        made = made.replace("    SORT\n", steps).replace("NAME", f"{kernel.name}_{name}")
         # Between launches the records of a line stand side by side.
         made = made.replace("TARGET", "element" if ends else "line * count + place")
-        text += made.replace("TO", "O" if ends else "E").replace("SHOWN", "shown" if ends else "")
+        text += made.replace("TO", "O" if ends else "E").replace("SHOWN", shown if ends else "")
     return text
+
+
+def search_source(searching: Searching) -> str:
+    """Return the kernel, to be completed by the prelude."""
+    checked(searching)
+    passed = "!(key < other)" if searching.right else "other < key"
+    return f"""{_keys(searching.dtype, True)}
+extern "C" __global__ void __launch_bounds__(256) {searching.name}
+(const __grid_constant__ mg_arguments arguments)
+{{
+    const T *line = (const T *)arguments.v[0], *values = (const T *)arguments.v[1];
+    int64_t *out = (int64_t *)arguments.v[2];
+    const int64_t count = arguments.v[3], total = arguments.v[4];
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    mg_begin();
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < total; at += step) {{
+        const K key = key_of(values[at]);
+        int64_t low = 0, high = count;
+        while (low < high) {{
+            const int64_t middle = (low + high) / 2;
+            const K other = key_of(line[middle]);
+            if ({passed}) low = middle + 1; else high = middle;
+        }}
+        out[at] = low;
+    }}
+}}
+"""

@@ -169,6 +169,7 @@ struct S {{ {members} }};
 #define ROWS (SEGMENTS * ITEMS)
 #define COLUMNS (THREADS / SEGMENTS)
 #define OPERANDS {scan.operands}
+#define BLOCKS {4 if state_bytes(scan) <= 8 else 2}
 #define LANES {min(32, scan.segments)}
 {product}{inline} S none() {{ S s = {none.format(**parts)}; return s; }}
 {inline} S element(T x, T y, bool begins) {{ S s = {element}; return s; }}
@@ -222,7 +223,7 @@ static __device__ __forceinline__ S before_in_group(S mine, S *shared, S *whole)
 """
 
 _LINES = """
-extern "C" __global__ void __launch_bounds__(THREADS) NAME
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME
 (const __grid_constant__ mg_arguments arguments)
 {
     __shared__ T tile[OPERANDS][THREADS * ITEMS + THREADS * ITEMS / 32];
@@ -237,22 +238,20 @@ ARGUMENTS
     const int64_t end = begin + rows_of_share < count ? begin + rows_of_share : count;
     S carry = none();
 CARRY
+    V some[OPERANDS][ITEMS / WIDTH];
+    LOAD(begin)
     for (; begin < end; begin += ROWS) {
         const int rows = (int)(end - begin < ROWS ? end - begin : ROWS), size = own * rows * width;
         const int64_t start = (first * count + PLACE(count, begin, rows)) * inner;
-        for (int i = thread * WIDTH; i < size; i += THREADS * WIDTH) {
-            const V some = *(const V *)(x + start + i);
-#if OPERANDS == 2
-            const V others = *(const V *)(y + start + i);
-#endif
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) {
-                tile[0][AT(i + j)] = some.x[j];
-#if OPERANDS == 2
-                tile[1][AT(i + j)] = others.x[j];
-#endif
-            }
+        for (int k = 0; k < ITEMS / WIDTH; k++) {
+            const int i = (k * THREADS + thread) * WIDTH;
+            if (i >= size) continue;
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++)
+                for (int o = 0; o < OPERANDS; o++) tile[o][AT(i + j)] = some[o][k].x[j];
         }
+        if (begin + ROWS < end) LOAD(begin + ROWS)
         __syncthreads();
         S elements[ITEMS], mine = none();
         const int base = slab * rows * width + column;
@@ -298,11 +297,14 @@ _LINES_STORE = """
             if (active && row < rows) tile[0][AT(base + PLACE(rows, row, 1) * width)] = result(run);
         }
         __syncthreads();
-        for (int i = thread * WIDTH; i < size; i += THREADS * WIDTH) {
-            V some;
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) some.x[j] = tile[0][AT(i + j)];
-            *(V *)(out + start + i) = some;
+        for (int k = 0; k < ITEMS / WIDTH; k++) {
+            const int i = (k * THREADS + thread) * WIDTH;
+            if (i >= size) continue;
+            V made;
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) made.x[j] = tile[0][AT(i + j)];
+            *(V *)(out + start + i) = made;
         }
 """
 
@@ -364,7 +366,20 @@ _SHARE = """
         turn ^= 1;
 """
 
-_LOAD = r"""
+# All that a thread reads of the next tile is on its way while it combines this one.
+_LINES_LOAD = r"""
+#define LOAD(from) { \
+    const int rows = (int)(end - (from) < ROWS ? end - (from) : ROWS), size = own * rows * width; \
+    const int64_t start = (first * count + PLACE(count, from, rows)) * inner; \
+    _Pragma("unroll") for (int k = 0; k < ITEMS / WIDTH; k++) { \
+        const int i = (k * THREADS + thread) * WIDTH; \
+        if (i >= size) continue; \
+        some[0][k] = *(const V *)(x + start + i); \
+        if (OPERANDS == 2) some[OPERANDS - 1][k] = *(const V *)(y + start + i); \
+    } }
+"""
+
+_COLUMNS_LOAD = r"""
 #define LOAD(start) _Pragma("unroll") for (int i = 0; i < ITEMS; i++) { \
     const int64_t row = (start) + segment * ITEMS + i; \
     if (active && row < end) { \
@@ -407,11 +422,11 @@ def scan_source(scan: Scan) -> str:
     place = "((whole) - (begin) - (rows))" if scan.reverse else "(begin)"
     text = _definitions(scan) + f"#define PLACE(whole, begin, rows) {place}\n"
     if scan.columns:
-        text += _LOAD
+        text += _COLUMNS_LOAD
         kernel, carry, store, last = _COLUMNS, _COLUMNS_CARRY, _COLUMNS_STORE, _COLUMNS_LAST
     else:
         text += f"#define WIDTH {scan.width}\ntypedef mg_vector<T, WIDTH> V;\n"
-        text += "#define AT(i) ((i) + ((i) >> 5))\n" + _GROUP
+        text += "#define AT(i) ((i) + ((i) >> 5))\n" + _LINES_LOAD + _GROUP
         kernel, carry, store, last = _LINES, _LINES_CARRY, _LINES_STORE, _LINES_LAST
     for name, parts in (("totals", ("", "", last)), ("apply", (carry, store, ""))):
         made = kernel

@@ -1,11 +1,10 @@
 """CUDA C of rows that are combined at computed positions, in one order whatever the timing.
 
-Nothing is added atomically. Positions are sorted, each with the number of its row: tiles of `TILE`
-by counting for each what is less than it, then tiles by merging, where the place of each is its own
-number and how many of the other tile are less. Numbers are unlike, so that equal positions stay in
-their order. Then threads take pieces of the sorted list, for each column: a run of equal positions
-that begins and ends in a piece is a row of the result; what reaches over a piece's ends is kept,
-and combined, in order, by a last launch. So where rows replace what was there, the last one stays.
+Nothing is added atomically. Positions are sorted, each with the number of its row
+(`ordering_code`). Then threads take pieces of the sorted list, for each column: a run of equal
+positions that begins and ends in a piece is a row of the result; what reaches over a piece's ends
+is kept, and combined, in order, by a last launch. So where rows replace what was there, the last
+one stays.
 """
 
 from __future__ import annotations
@@ -13,14 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..literals import checked
-from .gathering_code import settled
 
-__all__ = [
-    "HALVES_OF", "THREADS", "TILE", "Scattering", "Sorting", "scattering_source", "sorting_source",
-    "types_of",
-]
+__all__ = ["HALVES_OF", "THREADS", "Scattering", "scattering_source", "types_of"]
 
-TILE = 1024  # positions that are sorted by counting
 THREADS = 128
 _AHEAD = 8  # rows that a thread reads before it adds the first
 _TYPES = {
@@ -36,26 +30,6 @@ _COMBINED = {
     "min": "({a} != {a} || {a} < {v} ? {a} : {v})",
     "max": "({a} != {a} || {a} > {v} ? {a} : {v})",
 }
-
-
-class Sorting(NamedTuple):
-    """The kernels that sort positions.
-
-    Attributes
-    ----------
-    positions
-        Their C type.
-    wraps
-        Whether those outside are taken modulo the extent, instead of the nearest one.
-    """
-
-    positions: str
-    wraps: bool
-
-    @property
-    def name(self) -> str:
-        """How the kernels' names begin."""
-        return f"sort_{'wrap' if self.wraps else 'clip'}_{self.positions}"
 
 
 class Scattering(NamedTuple):
@@ -101,63 +75,6 @@ def _of_none(how: str, dtype: str) -> str:
     if how == "max" and dtype.startswith("u"):
         return "0"
     return f"{dtype.upper()}_{'MAX' if how == 'min' else 'MIN'}"
-
-
-def sorting_source(sorting: Sorting) -> str:
-    """Return the kernels `_tile` and `_merge`, to be completed by the prelude."""
-    checked(sorting)
-    return f"""
-typedef {sorting.positions} I;
-{settled(sorting.wraps)}
-extern "C" __global__ void __launch_bounds__({THREADS}) {sorting.name}_tile
-(const __grid_constant__ mg_arguments arguments)
-{{
-    __shared__ mg_vector<uint64_t, 2> held[{TILE // 2}];
-    const I *positions = (const I *)arguments.v[0];
-    uint64_t *to = (uint64_t *)arguments.v[1], *tile = &held[0].x[0];
-    const int64_t count = arguments.v[2], extent = arguments.v[3];
-    const int64_t start = blockIdx.x / {TILE // THREADS} * {TILE};
-    const int own = blockIdx.x % {TILE // THREADS} * {THREADS} + threadIdx.x;
-    mg_begin();
-    for (int i = threadIdx.x; i < {TILE}; i += {THREADS}) {{
-        const int64_t at = start + i;
-        const uint64_t key = at < count ? (uint64_t)settled((int64_t)positions[at], extent) : 0;
-        tile[i] = at < count ? key << 32 | (uint64_t)at : UINT64_MAX;
-    }}
-    __syncthreads();
-    if (start + own >= count) return;
-    const uint64_t mine = tile[own];
-    const int pairs = (int)((count - start < {TILE} ? count - start : {TILE}) + 1) / 2;
-    int place = 0;
-#pragma unroll 4
-    for (int i = 0; i < pairs; i++) {{
-        const mg_vector<uint64_t, 2> other = held[i];
-        place += (other.x[0] < mine) + (other.x[1] < mine);
-    }}
-    to[start + place] = mine;
-}}
-extern "C" __global__ void __launch_bounds__({THREADS}) {sorting.name}_merge
-(const __grid_constant__ mg_arguments arguments)
-{{
-    const uint64_t *from = (const uint64_t *)arguments.v[0];
-    uint64_t *to = (uint64_t *)arguments.v[1];
-    const int64_t count = arguments.v[2], length = arguments.v[3];
-    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    mg_begin();
-    if (at >= count) return;
-    const uint64_t mine = from[at];
-    const int64_t run = at / length, other = run ^ 1;
-    int64_t low = other * length, high = low + length;
-    low = low < count ? low : count;
-    high = high < count ? high : count;
-    const int64_t begin = low;
-    while (low < high) {{
-        const int64_t middle = (low + high) / 2;
-        if (from[middle] < mine) low = middle + 1; else high = middle;
-    }}
-    to[run / 2 * 2 * length + (at - run * length) + (low - begin)] = mine;
-}}
-"""
 
 
 def scattering_source(scattering: Scattering) -> str:

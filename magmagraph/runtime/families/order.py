@@ -27,7 +27,7 @@ def _takes(node: Node) -> bool:
 def _refusal(node: Node, device: str) -> str | None:
     if device == "cpu":
         return "NumPy sorts on the CPU" if node.op is SORT else None
-    return None if node.op in (SORT, ARGSORT) else f"a GPU has no kernel for {node.op.name}"
+    return f"a GPU has no kernel for {node.op.name}" if node.op is FIRST_ORDERED else None
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
@@ -58,9 +58,11 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     return (*call, cells.dynamic({0: out.slot, 1: x.slot}))
 
 
-def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
-    from ..cuda.kernels.ordering import ordering
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    from ..cuda.kernels.ordering import ordering, searching
 
+    if step.node.op is SEARCHSORTED:
+        return launches.alone(step, searching(launches.memory, step))
     return launches.units([ordering(launches.memory, step)])
 
 

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
-from ....codegen.cuda.ordering_code import ITEMS, WORDS, Ordering, order_source, record_bytes
+from ....codegen.cuda.ordering_code import (
+    ITEMS,
+    SEARCH_WORDS,
+    WORDS,
+    Ordering,
+    Searching,
+    Sorting,
+    order_source,
+    record_bytes,
+    search_source,
+    sorting_source,
+)
+from ....codegen.functions.scalar import computing_type
 from ....codegen.steps import shape_of
 from ....ir.fallback import Refused
-from ....ir.plan import Step
-from ....ir.ranges import Touched
+from ....ir.plan import Step, Value
+from ....ir.ranges import Range, Touched
 from ....ops.indexing.sorting import ARGSORT
 from ..launching.calls import KernelCall, Together
 from ..memory import PlanMemory
-from .gathering import function_of, layout_of
+from .gathering import blocks_for, function_of, layout_of
 
-__all__ = ["ordering", "ordering_of"]
+__all__ = ["ordering", "ordering_of", "searching", "sorted_positions"]
 
 THREADS = 128  # of a block, at least; lines that are longer have more
+FEW = 1 << 16  # positions
 MOST = 1 << 32  # elements of a line: their positions have 32 bits
+_PARTS = {"bool": "uint8"}  # what kernels move
 _LARGEST = {4: 512, 8: 512, 16: 256}  # threads whose records shared memory holds, by their bytes
+
+
+def _block(count: int, most: int) -> tuple[int, int, bool]:
+    """Return threads of a block, of a line, and whether lines are longer than `most` hold."""
+    lanes = min(most, 1 << max(0, -(-count // ITEMS) - 1).bit_length())
+    return max(THREADS, lanes), lanes, count > most * ITEMS
 
 
 def ordering_of(dtype: str, positions: bool, count: int) -> Ordering:
@@ -29,9 +52,53 @@ def ordering_of(dtype: str, positions: bool, count: int) -> Ordering:
     >>> ordering_of("float32", False, 300)[2:], ordering_of("float64", True, 5000)[2:]
     ((128, 64, False), (256, 256, True))
     """
-    most = _LARGEST[record_bytes(dtype, positions)]
-    lanes = min(most, 1 << max(0, -(-count // ITEMS) - 1).bit_length())
-    return Ordering(dtype, positions, max(THREADS, lanes), lanes, count > most * ITEMS)
+    return Ordering(dtype, positions, *_block(count, _LARGEST[record_bytes(dtype, positions)]))
+
+
+def _launches(
+    memory: PlanMemory, kernel: Ordering | Sorting, text: str, size: int, addresses: Sequence[int],
+    layout: tuple[int, int, int], extent: int = 0,
+) -> tuple[list[KernelCall], tuple[Range, ...]]:  # fmt: skip
+    """Return what launches a sort, and the memory that it takes in addition.
+
+    Parameters
+    ----------
+    memory
+        Of the plan.
+    kernel, text
+        The kernels, and their source.
+    size
+        Bytes of a record.
+    addresses
+        Of what is sorted, and of the result.
+    layout
+        How many lines there are, how long they are, and how many stand side by side.
+    extent
+        Of the axis that sorted positions are of.
+    """
+    lines, count, _ = layout
+    held = kernel.threads * ITEMS
+    tiles = -(-count // held) if kernel.tiled else 1
+
+    def call(part: str, source: int, target: int, blocks: int, more: int) -> KernelCall:
+        words = np.array([source, target, *layout, tiles, more], np.int64)
+        function = function_of(memory.device, f"{kernel.name}_{part}", text, WORDS)
+        threads = (kernel.threads, 1, 1)
+        return KernelCall(function, (blocks, 1, 1), threads, words, range(2), overlaps=True)
+
+    source, target = addresses
+    if not kernel.tiled:
+        blocks = -(-lines // (kernel.threads // kernel.lanes))
+        return [call("whole", source, target, blocks, extent)], ()
+    bytes_ = lines * count * size
+    buffers = [memory.more(bytes_) for _ in range(2 if tiles > 2 else 1)]
+    calls = [call("tile", source, buffers[0], lines * tiles, extent)]
+    run, turn = held, 0
+    while 2 * run < count:
+        calls.append(call("merge", buffers[turn], buffers[1 - turn], lines * tiles, run))
+        run, turn = 2 * run, 1 - turn
+    calls.append(call("last", buffers[turn], target, lines * tiles, run))
+    return calls, tuple((at, at + bytes_) for at in buffers)
 
 
 def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
@@ -46,36 +113,57 @@ def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     shape, axis = shape_of(x.type), step.node.attrs["axis"]
     outer, _, count, inner = layout_of(shape, axis, shape[axis])
     touched = memory.touched(step)
-    lines = outer * inner
-    if not lines * count:
+    if not outer * count * inner:
         return Together(()), touched
     if count >= MOST:
         raise Refused(f"an axis of {count} elements; the kernels take less than {MOST}")
-    device, dtype = memory.device, x.type.dtype.name
-    name = "uint8" if dtype == "bool" else dtype
+    name = _PARTS.get(x.type.dtype.name, x.type.dtype.name)
     kernel = ordering_of(name, step.node.op is ARGSORT, count)
-    text = order_source(kernel)
-    held = kernel.threads * ITEMS
-
-    def call(part: str, source: int, target: int, blocks: int, run: int = 0) -> KernelCall:
-        words = np.array([source, target, lines, count, inner, tiles, run], np.int64)
-        function = function_of(device, f"{kernel.name}_{part}", text, WORDS)
-        threads = (kernel.threads, 1, 1)
-        return KernelCall(function, (blocks, 1, 1), threads, words, range(2), overlaps=True)
-
-    source, target = memory.at(x), memory.at(out)
-    tiles = 1
-    if not kernel.tiled:
-        blocks = -(-lines // (kernel.threads // kernel.lanes))
-        return Together([call("whole", source, target, blocks)]), touched
-    tiles = -(-count // held)
-    size = lines * count * record_bytes(name, kernel.positions)
-    buffers = [memory.more(size) for _ in range(2 if tiles > 2 else 1)]
-    calls = [call("tile", source, buffers[0], lines * tiles)]
-    run, turn = held, 0
-    while 2 * run < count:
-        calls.append(call("merge", buffers[turn], buffers[1 - turn], lines * tiles, run))
-        run, turn = 2 * run, 1 - turn
-    calls.append(call("last", buffers[turn], target, lines * tiles, run))
-    places = tuple((at, at + size) for at in buffers)
+    calls, places = _launches(
+        memory, kernel, order_source(kernel), record_bytes(name, kernel.positions),
+        (memory.at(x), memory.at(out)), (outer * inner, count, inner),
+    )  # fmt: skip
     return Together(calls), Touched(touched.read, (*touched.written, *places))
+
+
+def sorted_positions(
+    memory: PlanMemory, positions: Value, extent: int, wraps: bool
+) -> tuple[int, tuple[Range, ...], list[KernelCall]]:
+    """Return where positions are sorted, each with its number; the memory, and the launches.
+
+    Parameters
+    ----------
+    memory
+        Of the plan.
+    positions
+        Of any shape; they are one line.
+    extent
+        Of their axis.
+    wraps
+        Whether those outside are taken modulo the extent.
+    """
+    count = math.prod(shape_of(positions.type))
+    # Of few positions each block takes less, so that there are more blocks.
+    block = _block(count, _LARGEST[8] if count > FEW else THREADS)
+    kernel = Sorting(computing_type(positions.type.dtype), wraps, *block)
+    target = memory.more(8 * count)
+    calls, places = _launches(
+        memory, kernel, sorting_source(kernel), 8, (memory.at(positions), target), (1, count, 1),
+        extent,
+    )  # fmt: skip
+    return target, (*places, (target, target + 8 * count)), calls
+
+
+def searching(memory: PlanMemory, step: Step) -> KernelCall | Together:
+    """Return what launches a search for values in a sorted line."""
+    line, values = step.inputs
+    total, dtype = math.prod(shape_of(values.type)), values.type.dtype.name
+    if not total:
+        return Together(())
+    kernel = Searching(_PARTS.get(dtype, dtype), step.node.attrs["side"] == "right")
+    device = memory.device
+    addresses = [memory.at(value) for value in (line, values, step.outputs[0])]
+    words = np.array([*addresses, shape_of(line.type)[0], total], np.int64)
+    function = function_of(device, kernel.name, search_source(kernel), SEARCH_WORDS)
+    blocks = blocks_for(total, 256, device.multiprocessors)
+    return KernelCall(function, (blocks, 1, 1), (256, 1, 1), words, range(3), overlaps=True)

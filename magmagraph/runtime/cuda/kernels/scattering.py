@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....codegen.cuda.group_sums_code import GroupSums
 from ....codegen.cuda.launch_config import cost_of_grid
+from ....codegen.cuda.ordering_code import ITEMS
 from ....codegen.cuda.scattering_code import (
     THREADS,
-    TILE,
     Scattering,
-    Sorting,
     scattering_source,
-    sorting_source,
     types_of,
 )
 from ....codegen.functions.scalar import computing_type
@@ -28,11 +27,13 @@ from ..launching.calls import KernelCall, LibraryCall, Together
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .counting import counting
 from .gathering import Layout, function_of, layout_of, widest
+from .group_sums import columns_of, group_length, group_sums
+from .ordering import sorted_positions
 
 __all__ = ["cost", "piece_of", "scattering"]
 
 MOST = 1 << 31  # positions, and extents, up to which a pair of them has 64 bits
-SORT_WORDS, SUM_WORDS = 4, 11
+SUM_WORDS = 11
 PIECE = 32  # rows that a thread adds up, at least
 _PARTS = {"complex64": "float32", "complex128": "float64", "bool": "uint8"}  # what kernels move
 _C_SIZES = {"double": 8, "float": 4}
@@ -107,15 +108,26 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     itemsize = dtype.itemsize // parts_each
     width = widest(inside, max(itemsize, _C_SIZES.get(real, itemsize)))
     source, target = memory.at(values), memory.at(step.outputs[0])
-    if source % (width * itemsize) or target % (width * itemsize):
+    if any(at % (width * itemsize) for at in (source, target, memory.at(base))):
         raise Refused("an operand is not aligned to whole vectors")
     if parts_each == 2 and (factor is not None or how == "multiply"):
         raise Refused("a complex factor mixes the two parts")
+    length = group_length(layout, memory.device.multiprocessors)
+    if length and how == "add" and "float" in name:
+        sums = GroupSums(
+            name, computing_type(positions.type.dtype), step.node.attrs["mode"] == "wrap", length,
+            columns_of(inside // width), width, base is not None, factor is not None,
+        )  # fmt: skip
+        operands_at = [source, memory.at(positions), target, memory.at(factor), memory.at(base)]
+        sizes = (layout.taken, layout.extent, inside // width)
+        added, places = group_sums(memory, sums, operands_at, sizes, width * _C_SIZES[real])
+        return added, Touched(touched.read, (*touched.written, *places))
     begun = _begun(memory, step, base)
     calls: list[Any] = [] if begun is None else [begun]
     columns = layout.before * (inside // width)
     if layout.taken and columns:
-        sorted_at, places, sorts = _sorts(memory, positions, layout, step.node.attrs["mode"])
+        wraps = step.node.attrs["mode"] == "wrap"
+        sorted_at, places, sorts = sorted_positions(memory, positions, layout.extent, wraps)
         adds = base is not None and how != "set"
         kernel = Scattering(name, width, adds, factor is not None, how)
         size = piece_of(layout.taken)
@@ -154,8 +166,8 @@ def cost(step: Step, multiprocessors: int) -> float:
     inside = layout.inside * parts_each
     width = widest(inside, max(itemsize, _C_SIZES.get(real, itemsize)))
     pieces = -(-count // piece_of(count))
-    grids = [-(-count // TILE) * (TILE // THREADS)]
-    length = TILE
+    grids = [-(-count // THREADS)]  # of the sort, then of each merge
+    length = THREADS * ITEMS
     while length < count:
         grids.append(-(-count // THREADS))
         length *= 2
@@ -184,29 +196,3 @@ def _begun(memory: PlanMemory, step: Step, base: Value | None) -> LibraryCall | 
         runtime.memcpyAsync(out, start, count, DEVICE_TO_DEVICE, stream.ptr)
 
     return LibraryCall(copy, [place, memory.at(base)])
-
-
-def _sorts(
-    memory: PlanMemory, positions: Value, layout: Layout, mode: str
-) -> tuple[int, tuple[tuple[int, int], ...], list[KernelCall]]:
-    """Return where the sorted positions are, the memory that this takes, and the launches."""
-    kernel = Sorting(computing_type(positions.type.dtype), mode == "wrap")
-    text, count, device = sorting_source(kernel), layout.taken, memory.device
-    bytes_ = 8 * count
-    buffers = [memory.more(bytes_) for _ in range(2 if count > TILE else 1)]
-    block = (THREADS, 1, 1)
-
-    def call(part: str, blocks: int, words: list[int], pointers: int) -> KernelCall:
-        function = function_of(device, f"{kernel.name}_{part}", text, SORT_WORDS)
-        held = np.array(words, np.int64)
-        return KernelCall(function, (blocks, 1, 1), block, held, range(pointers), overlaps=True)
-
-    tiles = -(-count // TILE)
-    words = [memory.at(positions), buffers[0], count, layout.extent]
-    calls = [call("tile", tiles * (TILE // THREADS), words, 2)]
-    length, turn = TILE, 0
-    while length < count:
-        words = [buffers[turn], buffers[1 - turn], count, length]
-        calls.append(call("merge", -(-count // THREADS), words, 2))
-        length, turn = 2 * length, 1 - turn
-    return buffers[turn], tuple((at, at + bytes_) for at in buffers), calls

@@ -83,6 +83,8 @@ def _shift_softmax(match: Match) -> Node | None:
     scores = match.root.inputs[0].inputs[0] if total is not None else None
     if total is None or scores is None or is_shifted(scores):
         return None
+    if is_empty(scores, total.attrs["axes"]):
+        return None
     return softmax(scores, total.attrs["axes"])
 
 

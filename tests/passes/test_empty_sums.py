@@ -44,3 +44,12 @@ def test_factors_from_operations_of_several_results(part: str, rng: np.random.Ge
     plain = mg.function([x], factor, skip=("simplify",))(feed)
     np.testing.assert_allclose(f(feed)[0], np.sum(feed / plain, axis=0), rtol=1e-3)
     np.testing.assert_allclose(f(feed)[1], np.sum(feed * plain, axis=0), rtol=1e-3)
+
+
+def test_logarithms_of_sums_of_no_exponentials() -> None:
+    """There is no maximum to be taken off: the value is that of no summands."""
+    x = mg.input("x", (2, 0, 4))
+    y = mg.log(mg.sum(mg.exp(x), axis=1))
+    result = mg.function([x], y)(np.zeros((2, 0, 4)))
+    np.testing.assert_array_equal(result, np.full((2, 4), -np.inf))
+    assert mg.grad(mg.sum(y), x).eval({x: np.zeros((2, 0, 4))}).shape == (2, 0, 4)

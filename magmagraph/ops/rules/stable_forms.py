@@ -133,6 +133,11 @@ def shifted(scores: Node, axes: tuple[int, ...]) -> Node:
     return SUBTRACT(scores, restored(where(isfinite(top), top, 0), axes))
 
 
+def is_empty(scores: Node, axes: tuple[int, ...]) -> bool:
+    """Return whether an axis is known to have no element: there is no maximum then."""
+    return any(isinstance(scores.shape[axis], int) and scores.shape[axis] == 0 for axis in axes)
+
+
 def is_shifted(scores: Node) -> bool:
     """Return whether scores have the form that `shifted` gives, whoever wrote it."""
     if scores.op is not SUBTRACT:
@@ -184,7 +189,7 @@ def _log_of_sum(total: Node) -> Node | None:
     """log(sum(exp(x))) is log(sum(exp(x - m))) + m."""
     axes: tuple[int, ...] = total.attrs["axes"]
     scores = _operand(total.inputs[0], EXP)
-    if scores is None or not axes or is_shifted(scores):
+    if scores is None or not axes or is_shifted(scores) or is_empty(scores, axes):
         return None
     safe = shifted(scores, axes)
     power = EXP(safe)
@@ -318,6 +323,8 @@ def _softmax(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
     scores = _operand(total.inputs[0], EXP)
     exponent = _operand(above, EXP)
     if scores is None or exponent is None or not axes or is_shifted(scores):
+        return None
+    if is_empty(scores, axes):
         return None
     safe = shifted(scores, axes)
     moves = [move for move in moves if move.op is not CAST]

@@ -14,7 +14,7 @@ from ...ops.elementwise.math import EXP, HYPOT
 from ...ops.leaf import CONSTANT
 from ...ops.networks.activation import SIGMOID
 from ...ops.reduction.primitives import SUM
-from ...ops.rules.stable_forms import is_shifted
+from ...ops.rules.stable_forms import is_empty, is_shifted
 from ...ops.shape.arrange import RESHAPE, reshape
 from ...ops.shape.joining import BROADCAST_TO
 from ...ops.shape.slicing import PLACE
@@ -199,6 +199,8 @@ class Product:
         """Return shifted forms of a moved exponential and the sum of it, moved alike."""
         found = sum_below(total)
         if found is None or found.inputs[0] is not power:
+            return None
+        if is_empty(power.inputs[0], found.attrs["axes"]):
             return None
         whole = reshape(found, restored_shape(found))
         if total is not found and self._under(moves, whole, power) is not self.match.intern(total):

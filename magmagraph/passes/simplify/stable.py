@@ -35,7 +35,14 @@ from ...ops.elementwise.math import EXP, EXPM1, HYPOT, LOG, LOG1P, SQRT
 from ...ops.leaf import CONSTANT
 from ...ops.networks.activation import SIGMOID, SOFTPLUS
 from ...ops.reduction.primitives import SUM
-from ...ops.rules.stable_forms import is_shifted, length, log_of_exponentials, log_of_rest, shifted
+from ...ops.rules.stable_forms import (
+    is_empty,
+    is_shifted,
+    length,
+    log_of_exponentials,
+    log_of_rest,
+    shifted,
+)
 from ...ops.shape.arrange import reshape
 from ..rewriting.pattern import P, wildcards
 from ..rewriting.rewrite import Match, Rule
@@ -76,6 +83,8 @@ def _shift_softmax(match: Match) -> Node | None:
     scores = match.root.inputs[0].inputs[0] if total is not None else None
     if total is None or scores is None or is_shifted(scores):
         return None
+    if is_empty(scores, total.attrs["axes"]):
+        return None
     return softmax(scores, total.attrs["axes"])
 
 
@@ -96,7 +105,7 @@ def _logsumexp(match: Match) -> Node | None:
     if power is None or not axes:
         return None
     scores = match.intern(power)
-    if is_shifted(scores):
+    if is_shifted(scores) or is_empty(scores, axes):
         return None
     safe = shifted(scores, axes)
     return ADD(LOG(SUM(EXP(safe), axes=axes)), reshape(safe.inputs[1], match.root.shape))

@@ -42,7 +42,7 @@ OF_NODE = {
 
 OF_LAYER = {
     "parameters": "layer.trainable_variables, a list; layer.weights() has names",
-    "named_parameters": "layer.weights(), by name",
+    "named_parameters": "layer.paths(), by attribute path; layer.weights(), by name",
     "trainable_weights": "layer.trainable_variables",
     "state_dict": "{name: w.variable.value for name, w in layer.weights().items()}",
     "load_state_dict": "layer.weights()[name].variable.assign(array) for each name",

@@ -32,8 +32,7 @@ PARTS: dict[str, Callable[..., list[Any]]] = {
     "svd": lambda u, s, vh: [s],
 }
 ONE_THREAD = (
-    "All had one thread, and their processor time was taken: other programs used the machine. On "
-    "more cores batches gain by threads, those of peers mostly not."
+    "All had one thread, and their processor time was taken: other programs used the machine."
 )
 GRADIENTS = ("solve", "inv", "cholesky", "slogdet", "qr", "eigh", "svd")
 

@@ -245,7 +245,7 @@ def test_what_has_no_kernel() -> None:
     assert family(UPDATE(x, at, rows, how="add", mode="clip"), "cuda") == "array"
     assert family(UPDATE(x, at, rows, how="set", mode="clip"), "cuda") == "indexed"
     assert family(mg.take(x, at, axis=0), "cuda") == "indexed"
-    assert family(UPDATE(x, at, rows, how="set", mode="clip")) == "array"  # nor on the host
+    assert family(UPDATE(x, at, rows, how="set", mode="clip")) == "indexed"  # on the host, too
     assert family(SCATTER_ADD(rows, at, axis=0, extent=4, mode="clip")) == "array"
 
 

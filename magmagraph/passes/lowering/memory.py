@@ -443,8 +443,10 @@ class Memory(Displayed):
         >>> x = mg.var("x", shape=(1000,))
         >>> f = mg.function([x], mg.sum(mg.sort(x)))
         >>> found = f.memory.timeline()
-        >>> [moment.activations for moment in found.moments], found.peak
-        ([4032, 4032], 0)
+        >>> [moment.activations for moment in found.moments]
+        [4032, 4032]
+        >>> found.moments[found.peak].live == f.plan.largest_live
+        True
         >>> found.holders[0].bytes, found.total == f.memory.total
         (4032, True)
         """

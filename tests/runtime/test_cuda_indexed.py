@@ -178,7 +178,7 @@ def test_the_last_of_equal_positions_stays(
 
 
 # Rows of one column, of several turns of columns; all in one group, or groups without rows.
-@pytest.mark.parametrize("inside", [(), (3,), (9, 4)])
+@pytest.mark.parametrize("inside", [(), pytest.param((3,), marks=pytest.mark.slow), (9, 4)])
 @pytest.mark.parametrize("extent", [1, 7, 500])
 def test_rows_are_added_up_in_few_groups(
     extent: int, inside: tuple[int, ...], run: Callable[..., np.ndarray], rng: np.random.Generator
@@ -219,8 +219,11 @@ def test_rows_are_added_to_what_is_there_in_few_groups(
 
 
 # Few results, with copies for lanes; as many as shared memory holds; more than that.
-@pytest.mark.parametrize("extent", [3, 700, 5000, 20_000])
-@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("extent", [3, 700, pytest.param(5000, marks=pytest.mark.slow), 20_000])
+@pytest.mark.parametrize(
+    "dtype",
+    ["int64", *(pytest.param(d, marks=pytest.mark.slow) for d in ("int32", "uint32", "uint64"))],
+)
 def test_integers_are_added_in_any_order(
     dtype: str, extent: int, run: Callable[..., np.ndarray], rng: np.random.Generator
 ) -> None:

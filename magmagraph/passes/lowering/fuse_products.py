@@ -210,6 +210,7 @@ class _Fusion:
 
     def __init__(self, plan: Plan, target: Target, notes: Record) -> None:
         self.plan, self.target, self.notes = plan, target, notes
+        self.extended = plan
         self.steps = list(plan.steps)
         self.became = list(range(len(plan.steps)))  # the step of the plan at each place
         self.slots = Slots(plan)
@@ -279,9 +280,10 @@ class _Fusion:
         return None if library_epilogue(found.graph, found.parameter) is None else found.place
 
     def _now(self) -> Plan:
-        if len(self.slots.all) > len(self.plan.slots):
-            return replace(self.plan, slots=tuple(self.slots.all))
-        return self.plan
+        """Return the plan with the slots that were added."""
+        if len(self.slots.all) > len(self.extended.slots):
+            self.extended = replace(self.plan, slots=tuple(self.slots.all))
+        return self.extended
 
     def _move(self, i: int, j: int) -> bool:
         """Move the reader ``j`` directly after the product ``i``, where that changes no value.

@@ -178,6 +178,8 @@ class _Launches:
 
     def _groups(self, step: Step, found: Sequence[_Bound]) -> list[list[int]]:
         """Return which bodies are launched together, without those that have nothing to compute."""
+        if len(found) == 1:
+            return [[0]] if found[0].launches else []
         ranges = PlanRanges(replace(self.plan, slots=tuple(self.slots.all)))
         touched, keys, words = [], [], []
         at = to = 0

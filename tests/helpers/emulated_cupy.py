@@ -2,7 +2,8 @@
 
 `install` puts modules of the names that the runtime imports into `sys.modules`. Memory is NumPy's,
 "cubins" are the sources, which `cuda_emulator` runs, and what is captured is run when its graph is
-launched. Everything happens at once, in the order of the calls; streams and events only count.
+launched. Everything happens at once, in the order of the calls; but streams and events know what
+happens before what, and launches on several streams have to wait for those whose memory they touch.
 Generated products are emulated, too; what libraries compute (cuBLASLt, cuDNN, cuFFT) is an array
 expression of NumPy.
 
@@ -32,8 +33,17 @@ _kernels: dict[int, Callable[..., None]] = {}
 _numbers = itertools.count(1)
 
 
-def _now(call: Callable[[], None]) -> None:
+_streams: dict[int, Stream] = {}
+_operations = itertools.count()
+_ordered: list[tuple[int, int]] = []  # of each operation: its bit, and those of all before it
+
+
+def _now(call: Callable[[], None], stream: Any = None) -> None:
     """Make a call, or record it for the graph that is captured."""
+    if stream in _streams:
+        mine = 1 << next(_operations)
+        _ordered.append((mine, _streams[stream].done))
+        _streams[stream].done |= mine
     if _recording:
         _recording[-1].append(call)
     else:
@@ -144,6 +154,8 @@ class Stream:
 
     def __init__(self, *args: Any, **named: Any) -> None:
         self.ptr = next(_numbers)
+        self.done = 0  # operations that have ended before what comes next on this stream
+        _streams[self.ptr] = self
 
     def begin_capture(self) -> None:
         count["captures"] += 1
@@ -153,9 +165,13 @@ class Stream:
         return Graph(_recording.pop())
 
     def record(self, event: Any) -> None:
-        pass
+        event.record(self)
 
-    wait_event = synchronize = lambda self, *args: None
+    def wait_event(self, event: Any) -> None:
+        self.done |= event.done
+
+    def synchronize(self) -> None:
+        pass
 
     def __enter__(self) -> Stream:
         return self
@@ -177,12 +193,16 @@ class Graph:
 
 
 class Event:
-    """An event, which has always happened."""
+    """An event, which has happened at once."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        pass
+        self.done = 0
 
-    record = synchronize = lambda self, *args: None
+    def record(self, stream: Any = None) -> None:
+        self.done = 0 if stream is None else stream.done
+
+    def synchronize(self) -> None:
+        pass
 
 
 class Module:
@@ -225,7 +245,7 @@ def _launch_kernel(
         count["launches"] += 1
         _kernels[function]((gx, gy, gz), (bx, by, bz), shared, address)
 
-    _now(call)
+    _now(call, stream)
 
 
 ARGUMENTS: dict[int, int] = {}  # bytes of the arguments at an address
@@ -240,7 +260,7 @@ def _copy(to: int, start: int, size: int, *rest: Any) -> None:
         count["copies"] += 1
         ctypes.memmove(to, start, size)
 
-    _now(call)
+    _now(call, rest[-1] if rest else None)
 
 
 def _copy_2d(to: int, to_pitch: int, start: int, pitch: int, width: int, rows: int, *rest: Any) -> None:  # noqa: E501
@@ -248,11 +268,11 @@ def _copy_2d(to: int, to_pitch: int, start: int, pitch: int, width: int, rows: i
         for row in range(rows):
             ctypes.memmove(to + row * to_pitch, start + row * pitch, width)
 
-    _now(call)
+    _now(call, rest[-1])
 
 
 def _fill(to: int, value: int, size: int, *rest: Any) -> None:
-    _now(lambda: ctypes.memset(to, value, size) and None)
+    _now(lambda: ctypes.memset(to, value, size) and None, rest[-1])
 
 
 class _Nothing:
@@ -341,6 +361,7 @@ def install() -> Counter[str]:
         return found if isinstance(found, type) or not callable(found) else _wrapped(found)
 
     cupy.__getattr__ = attribute  # type: ignore[method-assign]
+    _check_orders()
     made = calls.KernelCall.__init__
 
     def remembered(self: Any, *args: Any, **named: Any) -> None:
@@ -349,6 +370,27 @@ def install() -> Counter[str]:
 
     calls.KernelCall.__init__ = remembered  # type: ignore[method-assign]
     return count
+
+
+def _check_orders() -> None:
+    """Let launches on several streams be checked against the memory that they touch."""
+    from magmagraph.ir.ranges import dependencies
+    from magmagraph.runtime.cuda.launching import segments
+
+    launch = segments._launch
+
+    def checked(device: Any, launches: Any, touched: Any, arranged: Any, mark: Any = None) -> None:
+        marks: list[int] = []  # before and after each launch
+        launch(device, launches, touched, arranged, lambda *_: marks.append(len(_ordered)))
+        spans = [_ordered[a:b] for a, b in zip(marks[::2], marks[1::2], strict=True)]
+        for number, waits in enumerate(dependencies(touched)):
+            for other in waits:
+                for _, before in spans[number]:
+                    missing = [bit for bit, _ in spans[other] if not bit & before]
+                    assert not missing, f"launch {number} does not wait for launch {other}"
+        count["orders"] += len(launches)
+
+    segments._launch = checked
 
 
 def _array(value: Any) -> ndarray:

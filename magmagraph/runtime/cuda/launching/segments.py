@@ -227,7 +227,9 @@ class Segment:
         else:
             met = True
         if met and found.graph is None and len(self.launches) > 1:
-            found.graph = captured(self.device, found.launches, found.touched)
+            found.graph = captured(
+                self.device, found.launches, found.touched, placement=self.placement()
+            )
         if found.graph is not None:
             found.graph.launch(stream)
             return

@@ -41,6 +41,8 @@ def _installed(name: str) -> bool:
 # The links at the top level show the same files a second time.
 # The last is a program, which puts a stand-in where CuPy would be.
 collect_ignore = ["passes", "runtime", "tests/helpers/emulated_program.py"]
+if not _installed("torch"):
+    collect_ignore.append("tests/helpers/torch_models.py")
 if not _installed("cupy"):
     collect_ignore.append("magmagraph/runtime/cuda")
 _compilers = os.environ.get("MAGMAGRAPH_CC", "").split()[:1] or ["cc", "gcc", "clang"]

@@ -41,11 +41,8 @@ NAVIGATION = {
         "tutorials/many-processes", "tutorials/write-a-pass", "tutorials/write-a-kernel-family",
     ],
     "Reference": [
-        "reference/index", "ops", "passes", "errors", "environment", "models", "onnx", "coverage",
-        "reference/index", "ops", "networks", "passes", "errors", "environment", "onnx", "coverage",
-        "viewer-schema", "glossary",
-        "reference/index", "ops", "passes", "errors", "environment", "onnx", "coverage",
-        "memory", "export", "viewer-schema", "glossary",
+        "reference/index", "ops", "networks", "passes", "errors", "environment", "models", "onnx",
+        "coverage", "memory", "export", "viewer-schema", "glossary",
     ],
     "Large runs": [
         "distributed", "launching", "cost-model", "tune", "workflow", "reliability", "security",

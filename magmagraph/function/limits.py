@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, FeedError, MemoryLimitError, message
 from ..ir import dims
-from ..passes.lowering.timeline import Timeline, listed, readable
 
 if TYPE_CHECKING:
     from ..passes.lowering.memory import Memory
+    from ..passes.lowering.timeline import Timeline
 
 __all__ = ["bytes_of", "dimensions", "largest", "refuse"]
 
@@ -54,6 +54,8 @@ def bytes_of(limit: Any) -> int:
 
 def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitError:
     """Return the error for a plan that takes more than a limit."""
+    from ..passes.lowering.timeline import readable
+
     timeline = memory.timeline()
     names = [name for name in sizes if "?" not in name]
     shown = ", ".join(f"{name} = {sizes[name]}" for name in names)
@@ -71,6 +73,8 @@ def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitE
 
 
 def _rows(memory: Memory, timeline: Timeline) -> list[str]:
+    from ..passes.lowering.timeline import listed, readable
+
     rows = [
         f"  {name:<11}  {readable(int(size)):>10}" for name, size in memory.categories().items()
         if size

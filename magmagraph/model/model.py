@@ -532,6 +532,10 @@ class Model(Compiling, Copying, Saving):
         >>> len(mg.grad(loss, net.trainable))
         2
         """
+        if not isinstance(training, (bool, np.bool_)):
+            raise ConfigError(
+                message(f"training is a {type(training).__name__}", need="True or False")
+            )
         if not any(isinstance(given, Node) for given in inputs):
             if training:
                 raise ConfigError(

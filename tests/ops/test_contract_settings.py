@@ -102,7 +102,7 @@ def test_options_of_a_function() -> None:
     assert {name: default for name, (_, default) in options.items()} == {
         "device": "auto", "precision": "float32", "passes": None, "skip": (), "distribute": None,
         "name": None, "nan": "allow", "default_updates": True, "strict_feeds": False,
-        "deterministic": False, "compile_budget": None,
+        "deterministic": False, "compile_budget": None, "memory_limit": None, "target": None,
     }  # fmt: skip
 
 

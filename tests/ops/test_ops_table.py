@@ -81,7 +81,7 @@ def test_record_is_complete(name: str) -> None:
     home = getattr(mg, record.namespace) if record.namespace else mg
     public = function.__name__
     assert name in (public, f"{record.namespace}_{public}")
-    assert inspect.unwrap(getattr(home, public)) is function
+    assert inspect.unwrap(getattr(home, public)) is inspect.unwrap(function)
     assert public in home.__all__
     text = inspect.getdoc(function) or ""
     assert "Examples\n--------" in text

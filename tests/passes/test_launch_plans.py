@@ -59,7 +59,7 @@ def normalized() -> Made:
     g = mg.var("g", init=mg.init.ones(), shape=(400,))
     y = mg.layer_norm(x, g, mg.constant(np.zeros(400, np.float32)))
     loss = mg.mean(y * y * x) + mg.mean(mg.cast(labels, "float32"))
-    outputs = [loss, mg.sum(x, axis=0), mg.max(x), mg.sum(y, axis=1)]
+    outputs = [loss, mg.sum(x, axis=0), mg.max(x), mg.sum(y * y, axis=1)]
     return [x, labels], outputs, mg.optimizer.SGD(0.1).updates(loss, [g])
 
 

@@ -19,6 +19,8 @@ BUILTIN = {
     "GraphError": ValueError,
     "PassError": RuntimeError,
     "PlanError": ValueError,
+    "ExportError": ValueError,
+    "MemoryLimitError": MemoryError,
     "ReentrantError": RuntimeError,
     "UpdateError": ValueError,
     "DeviceError": RuntimeError,

@@ -175,14 +175,14 @@ def test_a_damaged_index_is_said_once(folder, counting, text):
 
 
 def test_what_cannot_be_loaded_is_compiled(folder, counting, monkeypatch):
-    original = compiler.ctypes.CDLL
+    original = compiler.Library
 
     def no_code(name, *arguments, **options):
         if str(name).startswith(str(folder)):
             raise OSError(f"{name}: failed to map segment from shared object")
         return original(name, *arguments, **options)
 
-    monkeypatch.setattr(compiler.ctypes, "CDLL", no_code)
+    monkeypatch.setattr(compiler, "Library", no_code)
     assert _load_support().mg_thread_count() >= 1
     assert sum(".c -o" in line for line in counting()) == 1
 

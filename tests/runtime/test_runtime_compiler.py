@@ -219,14 +219,14 @@ def test_a_damaged_library_is_never_loaded(fresh, monkeypatch, damage):
     os.replace(fresh / "bad", path)
     _forget(monkeypatch)
     opened = []
-    original = ctypes.CDLL
+    original = compiler.Library
 
     def watch(name, *arguments, **options):
         content = Path(name).read_bytes()
         opened.append(hashlib.sha256(content).hexdigest() == Path(name).stem)
         return original(name, *arguments, **options)
 
-    monkeypatch.setattr(compiler.ctypes, "CDLL", watch)
+    monkeypatch.setattr(compiler, "Library", watch)
     with pytest.warns(CacheWarning, match="damaged") as told:
         assert compile_library(SOURCE).answer() == 42
     assert len(told) == 1
@@ -244,14 +244,14 @@ def test_a_folder_that_cannot_be_written(fresh, monkeypatch, tmp_path):
 
 
 def test_a_folder_that_allows_no_code(fresh, monkeypatch):
-    original = ctypes.CDLL
+    original = compiler.Library
 
     def no_code(name, *arguments, **options):
         if str(name).startswith(str(fresh)):
             raise OSError(f"{name}: failed to map segment from shared object")
         return original(name, *arguments, **options)
 
-    monkeypatch.setattr(compiler.ctypes, "CDLL", no_code)
+    monkeypatch.setattr(compiler, "Library", no_code)
     with pytest.warns(CacheWarning, match="failed to map segment"):
         assert compile_library(SOURCE).answer() == 42
 

@@ -45,7 +45,7 @@ def test_scans_have_numpys_bits(rng, dtype, name, reverse):
             assert close(found, wanted, np.abs(wanted))
         else:
             np.testing.assert_array_equal(found, wanted, strict=True)
-            assert {step.kernel for step in f.plan.steps} == {"running"}
+            assert {step.kernel for step in f.plan.steps} == {"scan"}
 
 
 def test_a_scan_may_overwrite_its_operand(rng):

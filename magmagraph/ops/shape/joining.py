@@ -193,6 +193,10 @@ def _members(name: str, arrays: Any, dtype: Any = None) -> tuple[Any, ...]:
                 need="a list or tuple of nodes or arrays",
             )
         )
+    if isinstance(arrays, np.ndarray) and not arrays.ndim:
+        raise ShapeError(
+            message(f"{name}: the operands are one number", need="a list or tuple of arrays")
+        )
     members = list(arrays)
     if not members:
         raise ShapeError(message(f"{name}: no operands", need="at least one"))

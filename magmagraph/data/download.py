@@ -71,7 +71,7 @@ def download(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + min(timeout, threading.TIMEOUT_MAX / 2)
     # An empty folder shows at once, and not after the download, that it cannot be written.
     folder.mkdir(parents=True, exist_ok=True)
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()

@@ -132,7 +132,13 @@ class Graph(Body):
         """
         key = (function, *arguments)
         results = self.analyses
-        if key not in results:
+        try:
+            known = key in results
+        except TypeError as error:
+            raise GraphError(
+                message(f"an analysis is kept by its arguments: {error}", need="hashable arguments")
+            ) from None
+        if not known:
             results[key] = function(self, *arguments)
         result: Result = results[key]
         return result

@@ -297,7 +297,7 @@ class _OfConfusion(Confusion):
 
     def __init__(self, average: str | None = "auto") -> None:
         known = ("auto", "macro", "micro", "weighted", None)
-        if average not in known:
+        if not (average is None or isinstance(average, str)) or average not in known:
             raise ConfigError(
                 message(
                     f"{type(self).__name__}: average={average!r}",

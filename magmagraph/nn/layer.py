@@ -268,6 +268,8 @@ class Layer:
         -------
         Variable
         """
+        if not isinstance(name, str):
+            raise ConfigError(message(f"a weight is named {name!r}", need="a string"))
         for extent in shape:
             if not isinstance(extent, (int, np.integer)):
                 raise ShapeError(

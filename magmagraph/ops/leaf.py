@@ -435,7 +435,7 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     _refuse_complex("a constant", value, element)
     try:
         held = np.array(array, dtype=element, order="C")
-    except OverflowError:
+    except (OverflowError, TypeError):  # bfloat16 refuses what has more than 64 bits as a type
         raise DTypeError(
             message(f"{value!r} does not fit {element.name}", hint="dtype='float64'")
         ) from None

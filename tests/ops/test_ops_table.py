@@ -232,7 +232,12 @@ def test_planned_is_interpreted(
     found = compiled(*feeds.values())
     for name, node, value, wanted in zip(owners, made, found, values(made, feeds), strict=True):
         assert value.dtype == node.dtype, name
-        assert_agrees(value, wanted, PUBLIC[name].numerics, magnitude(wanted), name)
+        scale = magnitude(wanted)
+        if PUBLIC[name].kind is Kind.LINALG and value.dtype in (np.float32, np.complex64):
+            scale *= 8  # LAPACK computes in these dtypes, NumPy in wider ones (docs/design/034)
+            if name in ("eigh", "svd") and value.ndim > 1:  # so that vectors have other phases
+                value, wanted = np.abs(value), np.abs(wanted)
+        assert_agrees(value, wanted, PUBLIC[name].numerics, scale, name)
     moved = [awkward(value) for value in feeds.values()]
     for name, value, again in zip(owners, found, compiled(*moved), strict=True):
         assert np.asarray(value).tobytes() == np.asarray(again).tobytes(), name

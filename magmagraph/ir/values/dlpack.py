@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import canonical
-from ...errors import ArgumentError, message
+from ...errors import ArgumentError, DTypeError, message
 from .given import plain_array
 
 __all__ = ["as_array", "host_array"]
@@ -80,7 +80,10 @@ def host_array(given: Any) -> np.ndarray:
     elif hasattr(given, "__dlpack__") and not isinstance(given, (np.ndarray, np.generic)):
         array = as_array(given if given.__dlpack_device__()[0] in (1, 3) else given.cpu())
     else:
-        array = plain_array(given)
+        try:
+            array = plain_array(given)
+        except ValueError as error:  # rows of several lengths
+            raise DTypeError(message(f"no array: {error}", need="numbers")) from None
     native: np.ndarray = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native
 

@@ -82,7 +82,9 @@ def host_array(given: Any) -> np.ndarray:
     else:
         try:
             array = plain_array(given)
-        except ValueError as error:  # rows of several lengths
+        except ValueError as error:
+            if "inhomogeneous" not in str(error):
+                raise
             raise DTypeError(message(f"no array: {error}", need="numbers")) from None
     native: np.ndarray = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native

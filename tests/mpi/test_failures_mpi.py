@@ -197,7 +197,8 @@ def whole(trained: Callable[..., tuple[dict[str, np.ndarray], Done]]) -> dict[st
 
 def test_a_run_that_was_killed_and_restarted_equals_one_that_was_not(trained, whole):
     again, done = trained("again", "kill", "--restarts", "1")
-    assert "rank 1 of 2 was killed by signal 9 (SIGKILL)" in done.stderr
+    # Where mpiexec ends without a word of the signal, that it was killed is all that is known.
+    assert re.search(r"rank 1 of 2 was killed( by signal 9 \(SIGKILL\)|, has)", done.stderr)
     assert "started again with 2 ranks (1 of 1)" in done.stderr
     assert "ranks 2 restarts 1" in done.stdout
     assert set(again) == set(whole)

@@ -28,6 +28,7 @@ from .report import Failure, JobError, ranks_text
 
 __all__ = ["Job", "Settings"]
 
+_NO_STATUS = 255  # what mpiexec ends with where it knows no status of a process
 _POLL = 0.1  # seconds between two looks
 _SETTLE = 0.3  # seconds in which other ranks may say the same
 _SILENT = 60.0
@@ -305,6 +306,8 @@ class Job:
         process, status = report.said_by_starter(self._output.last(-1))
         if status is None:
             status = self._process.poll() or None
+            if status == _NO_STATUS:
+                status = None  # without a word, this is mpiexec's own
         named = [n for n in dead if self.ranks[n].process == process]
         first = self._failure.ranks[0] if self._failure else dead[0]
         number = named[0] if named else first if first in dead else dead[0]

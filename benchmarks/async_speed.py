@@ -64,18 +64,18 @@ def one(way: str, kind: str) -> dict[str, Any]:
         strategy = options["distribute"] = mg.distributed.DataParallel(algorithm=way, **more)
     rate = RATE * (1 if way == "async" else size)
     step = mg.optimizer.SGD(rate).step(loss, weights, inputs=[x, labels], outputs=[loss], **options)
-    seen = mg.function([x, labels], loss, device=device)
-    held, told = data()
+    loss_of = mg.function([x, labels], loss, device=device)
+    images, classes = data()
     own = np.arange(ROWS)[rank::size]
     order = np.random.default_rng(rank).permutation(own)
     batches = [
-        (place(held[rows]), place(told[rows]))
+        (place(images[rows]), place(classes[rows]))
         for rows in (order[i : i + BATCH] for i in range(0, len(order) - BATCH + 1, BATCH))
     ]
     kept = [w.value for w in weights]
     for batch in batches[:4]:
         step(*batch)
-    seen(held[ROWS:], told[ROWS:])
+    loss_of(images[ROWS:], classes[ROWS:])
     for w, value in zip(weights, kept, strict=True):
         w.assign(value)
     if strategy is None or not strategy.asynchronous:
@@ -87,7 +87,7 @@ def one(way: str, kind: str) -> dict[str, Any]:
         if rank == 0 and i % EVERY == EVERY - 1:
             mg.synchronize(device)
             taken += time.perf_counter() - began
-            curve.append((taken, float(seen(held[ROWS:], told[ROWS:]))))
+            curve.append((taken, float(loss_of(images[ROWS:], classes[ROWS:]))))
             began = time.perf_counter()
     mg.synchronize(device)
     taken += time.perf_counter() - began

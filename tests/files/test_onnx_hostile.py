@@ -58,6 +58,15 @@ def test_damaged_bytes(rng: np.random.Generator) -> None:
         assert time.monotonic() - began < 30
 
 
+def test_names_are_texts() -> None:
+    model = mg.to_onnx(mg.tanh(mg.input("odd_name", ("n", 4))))
+    for word in (b"magmagraph", b"odd_name"):
+        content = model.SerializeToString()
+        assert word in content
+        with pytest.raises(mg.OnnxError, match="no UTF-8 text"):
+            mg.from_onnx(content.replace(word, b"\xb4" * len(word)))
+
+
 def test_tensors_have_the_size_that_they_say() -> None:
     tensor = weight()
     for dims in ([1 << 40, 1 << 40], [4, -3], [5, 3], [1 << 20] * 3, [1] * 70):

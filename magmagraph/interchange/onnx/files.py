@@ -83,7 +83,23 @@ def _parsed(onnx: Any, content: bytes, label: str) -> Any:
     model = onnx.ModelProto()
     with reading(label, "is truncated, damaged, or no ONNX model", OnnxError):
         model.ParseFromString(content)
+    _check_names(model, label)
     return model
+
+
+def _check_names(model: Any, label: str) -> None:
+    """Raise where a text is no UTF-8: protobuf gives it as bytes, which no rule expects."""
+    places = [model]
+    while places:
+        for field, value in places.pop().ListFields():
+            if field.type not in (field.TYPE_MESSAGE, field.TYPE_STRING):
+                continue
+            single = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
+            values = [value] if single else value
+            if field.type == field.TYPE_MESSAGE:
+                places.extend(values)
+            elif not all(isinstance(text, str) for text in values):
+                raise OnnxError(message(f"{label} is damaged: {field.full_name} is no UTF-8 text"))
 
 
 def _tensors(model: Any, label: str) -> Iterator[Any]:

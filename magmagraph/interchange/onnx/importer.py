@@ -133,12 +133,13 @@ def from_onnx(
             warnings.simplefilter("ignore", BroadcastWarning)
             made = _Importer(proto, label, trainable, values or {}, shapes or {})
             inputs, outputs = made.build()
+            name = _identifier(proto.graph.name)
     except MagmagraphError:
         raise
     except Exception as error:  # what a damaged model makes rules raise depends on the damage
         raise OnnxError(message(f"{label} is damaged: {type(error).__name__}: {error}")) from error
     if not as_network:
-        options.setdefault("name", _identifier(proto.graph.name) or None)
+        options.setdefault("name", name or None)
         return Function(inputs, outputs, **options)
     if not all(isinstance(output, Node) for output in outputs):
         raise OnnxError(message(f"{label} has sequences as outputs", need="tensors of a network"))

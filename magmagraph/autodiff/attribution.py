@@ -20,9 +20,9 @@ class Attribution:
         return self._copy(node.line.group).line(node.line.file, node.line.number)
 
     def _copy(self, group: Group | None) -> Group:
-        known = self._copies.get(group)
-        if known is None:
+        copy = self._copies.get(group)
+        if copy is None:
             assert group is not None
-            known = Group(group.name, self._copy(group.parent), group.kind)
-            self._copies[group] = known
-        return known
+            copy = Group(group.name, self._copy(group.parent), group.kind)
+            self._copies[group] = copy
+        return copy

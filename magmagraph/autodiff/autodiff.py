@@ -71,7 +71,7 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     check_unused("grad", unused)
     depth = _depth(loss)
     seed = MARKER(constant(1, dtype=loss.dtype), role="seed", **depth)
-    found = settle("grad", "the loss", [loss], targets, sweep([loss], [seed], targets), unused)
+    gradients = settle("grad", "the loss", [loss], targets, sweep([loss], [seed], targets), unused)
     marked = [
         MARKER(
             conj(cotangent),
@@ -79,7 +79,7 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
             role="gradient",
             **depth,
         )
-        for (_, target), cotangent in zip(targets, found, strict=True)
+        for (_, target), cotangent in zip(targets, gradients, strict=True)
     ]
     return like(wrt, marked)
 
@@ -130,8 +130,8 @@ def vjp(outputs: Any, wrt: Any, cotangents: Any, *, unused: str = "raise") -> An
     check_unused("vjp", unused)
     weights = paired("vjp", "cotangent", "output", roots, cotangents, "cotangents")
     nodes = [node for _, node in roots]
-    found = sweep(nodes, [conj(weight) for weight in weights], targets)
-    settled = settle("vjp", "the outputs", nodes, targets, found, unused)
+    swept = sweep(nodes, [conj(weight) for weight in weights], targets)
+    settled = settle("vjp", "the outputs", nodes, targets, swept, unused)
     return like(wrt, [conj(cotangent) for cotangent in settled])
 
 
@@ -170,8 +170,8 @@ def _sweep(
         outputs, ends = copies[: len(outputs)], copies[len(outputs) :]
         targets = [(label, end) for (label, _), end in zip(targets, ends, strict=True)]
         route = Route(outputs, ends, free, attribution)
-    wanted, order, operands_of = route.wanted, route.order, route.operands
-    carries = set(wanted)  # nodes through which a gradient can reach a target
+    needed, order, operands_of = route.wanted, route.order, route.operands
+    carries = set(needed)  # nodes through which a gradient can reach a target
     for node in order:
         if node.op.gradient is not None and any(id(i) in carries for i in operands_of(node)):
             carries.add(id(node))
@@ -179,7 +179,7 @@ def _sweep(
     arriving_at: dict[int, dict[int, list[Node]]] = {}  # of each of several results
     for output, cotangent in zip(outputs, cotangents, strict=True):
         arriving.setdefault(id(output), []).append(cotangent)
-    found: dict[int, Node] = {}
+    cotangents_of: dict[int, Node] = {}
     for node in reversed(order):
         attribute(attribution.line(node))
         if isinstance(node.type, tuple):
@@ -195,8 +195,8 @@ def _sweep(
         if terms is None or id(node) not in carries:
             continue
         cotangent = _total(terms)
-        if id(node) in wanted:
-            found[id(node)] = cotangent
+        if id(node) in needed:
+            cotangents_of[id(node)] = cotangent
             if free:
                 continue
         operands = operands_of(node)
@@ -208,7 +208,7 @@ def _sweep(
             place.setdefault(node.attrs["index"], []).append(cotangent)
         else:
             _pass_on(operands, parts, carries, arriving)
-    return [found.get(id(target)) for _, target in targets]
+    return [cotangents_of.get(id(target)) for _, target in targets]
 
 
 def _pass_on(
@@ -257,12 +257,12 @@ def settle(
     what: str,
     outputs: Sequence[Node],
     targets: Labelled,
-    found: Sequence[Node | None],
+    cotangents: Sequence[Node | None],
     unused: str,
 ) -> list[Node]:
     """Return cotangents without gaps: zeros, or an error that says why one is missing."""
     result = []
-    for (label, target), cotangent in zip(targets, found, strict=True):
+    for (label, target), cotangent in zip(targets, cotangents, strict=True):
         if cotangent is None:
             if unused == "raise":
                 raise _disconnected(who, what, outputs, label, target)
@@ -405,16 +405,16 @@ def check_unused(who: str, unused: str) -> None:
 
 def paired(who: str, what: str, role: str, roots: Labelled, values: Any, name: str) -> list[Node]:
     """Return values in the form, shapes and dtypes of the nodes that they belong to."""
-    given = leaves(values, name)
-    if len(given) != len(roots):
+    members = leaves(values, name)
+    if len(members) != len(roots):
         raise GradientError(
             message(
-                f"{who}: {len(given)} {what}s for {len(roots)} {role}s",
+                f"{who}: {len(members)} {what}s for {len(roots)} {role}s",
                 need=f"one {what} per {role}, in the same form",
             )
         )
     result = []
-    for (_, root), (label, value) in zip(roots, given, strict=True):
+    for (_, root), (label, value) in zip(roots, members, strict=True):
         node = value if isinstance(value, Node) else as_node(value, root.dtype)
         varies = is_float(node.dtype) or (is_complex(node.dtype) and is_complex(root.dtype))
         if not varies and (isinstance(value, (Node, np.ndarray)) or is_complex(node.dtype)):

@@ -100,9 +100,9 @@ def jvp(outputs: Any, wrt: Any, tangents: Any, *, unused: str = "raise") -> Any:
     targets = check_targets("jvp", wrt, takes_complex=True)
     check_unused("jvp", unused)
     directions = paired("jvp", "tangent", "target", targets, tangents, "tangents")
-    found = forward([node for _, node in roots], targets, directions)
+    forwarded = forward([node for _, node in roots], targets, directions)
     result = []
-    for (label, root), tangent in zip(roots, found, strict=True):
+    for (label, root), tangent in zip(roots, forwarded, strict=True):
         if tangent is None:
             if unused == "raise":
                 raise GradientError(
@@ -213,8 +213,8 @@ def _blocks(
     if mode == "auto":
         rows = _count(root)
         columns = [_count(target) for _, target in targets]
-        known = [count for count in columns if count is not None]
-        fewer = len(known) == len(columns) and (rows is None or sum(known) < rows)
+        known_counts = [count for count in columns if count is not None]
+        fewer = len(known_counts) == len(columns) and (rows is None or sum(known_counts) < rows)
         mode = "forward" if fewer else "reverse"
     make = _by_columns if mode == "forward" else _by_rows
     return make(who, root, targets, unused)
@@ -232,8 +232,8 @@ def _by_rows(
     who: str, root: Node, targets: list[tuple[str, Node]], unused: str
 ) -> list[Node]:
     weight = input("weight", shape=root.shape, dtype=root.dtype)
-    found = sweep([root], [weight], targets)
-    full = settle(who, "the outputs", [root], targets, found, unused)
+    swept = sweep([root], [weight], targets)
+    full = settle(who, "the outputs", [root], targets, swept, unused)
     units = _units(root)
     rows = batch(full, {weight: units}, root.size)
     return [
@@ -347,5 +347,5 @@ def hvp(loss: Node, wrt: Any, vectors: Any, *, unused: str = "raise") -> Any:
     check_unused("hvp", unused)
     along = paired("hvp", "vector", "target", targets, vectors, "vectors")
     slopes = [slope for _, slope in leaves(grad(loss, wrt, unused=unused), "gradient")]
-    found = sweep(slopes, along, targets)
-    return like(wrt, settle("hvp", "the gradient", slopes, targets, found, "zeros"))
+    products = sweep(slopes, along, targets)
+    return like(wrt, settle("hvp", "the gradient", slopes, targets, products, "zeros"))

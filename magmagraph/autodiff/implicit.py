@@ -108,18 +108,18 @@ def fixed_point(
     """
     starts = _starts("fixed_point", x0)
     points = [input(start.name or "x", start.shape, start.dtype) for start in starts]
-    made = function(like(x0, points))
-    given = leaves(made, "result")
-    if [label for label, _ in given] != [label for label, _ in leaves(x0, "result")]:
+    result = function(like(x0, points))
+    returned = leaves(result, "result")
+    if [label for label, _ in returned] != [label for label, _ in leaves(x0, "result")]:
         raise GraphError(
             message(
-                f"fixed_point: the function returned {', '.join(name for name, _ in given)}",
+                f"fixed_point: the function returned {', '.join(name for name, _ in returned)}",
                 need="the form of x0: " + ", ".join(name for name, _ in leaves(x0, "result")),
             )
         )
     outputs = [
         _same("fixed_point", label, member, start)
-        for (label, member), start in zip(given, starts, strict=True)
+        for (label, member), start in zip(returned, starts, strict=True)
     ]
     options = _options("fixed_point", starts, tolerance, max_steps, unconverged)
     *values, steps = iterate(outputs, dict(zip(points, starts, strict=True)), **options)

@@ -72,7 +72,7 @@ class Route:
         for node in self.order:
             if any(id(operand) in varying for operand in node.inputs):
                 varying.add(id(node))
-        known = {id(node) for node in self.order}
+        in_order = {id(node) for node in self.order}
         waiting = [
             node
             for node in self.order
@@ -83,20 +83,20 @@ class Route:
             for node in waiting:
                 attribute(self._attribution.line(node))
                 form = stable_form(node)
-                if form is None or (self._inner and self._hides_target(node, form, known)):
+                if form is None or (self._inner and self._hides_target(node, form, in_order)):
                     continue
                 forms[id(node)] = form
-                made = topological(form.operands, stop=lambda part: id(part) in known)
-                new = [part for part in made if id(part) not in known]
-                known.update(id(part) for part in new)
+                parts = topological(form.operands, stop=lambda part: id(part) in in_order)
+                new = [part for part in parts if id(part) not in in_order]
+                in_order.update(id(part) for part in new)
                 added += new
             waiting = added
         return forms
 
-    def _hides_target(self, node: Node, form: Form, known: set[int]) -> bool:
+    def _hides_target(self, node: Node, form: Form, in_order: set[int]) -> bool:
         """Return whether a target lies between a node and what its form is made of."""
-        made = topological(form.operands, stop=lambda part: id(part) in known)
-        ends = {id(part) for part in made if id(part) in known}
+        parts = topological(form.operands, stop=lambda part: id(part) in in_order)
+        ends = {id(part) for part in parts if id(part) in in_order}
         stack = list(node.inputs)
         seen: set[int] = set()
         while stack:

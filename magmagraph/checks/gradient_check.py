@@ -228,16 +228,16 @@ def _of_function(f: Function, point: Any) -> tuple[Node, Mapping[Any, Any]]:
         return outputs[0], point
     inputs = state["inputs"]
     several = isinstance(point, (tuple, list)) and len(inputs) != 1
-    given = list(point) if several else [point[0] if _wrapped(point) else point]
-    if len(given) != len(inputs):
+    values = list(point) if several else [point[0] if _wrapped(point) else point]
+    if len(values) != len(inputs):
         names = ", ".join(repr(node.name) for node in inputs)
         raise GradientError(
             message(
-                f"check_gradients: {len(given)} values for {len(inputs)} inputs",
+                f"check_gradients: {len(values)} values for {len(inputs)} inputs",
                 need=f"values of {names}",
             )
         )
-    return outputs[0], dict(zip(inputs, given, strict=True))
+    return outputs[0], dict(zip(inputs, values, strict=True))
 
 
 def _wrapped(point: Any) -> bool:
@@ -247,17 +247,17 @@ def _wrapped(point: Any) -> bool:
 
 def _by_node(point: Mapping[Any, Any], starts: Sequence[Node]) -> dict[Node, Any]:
     """Return the values by node, where names may stand for nodes that are found by them."""
-    known: dict[Any, Node] = {node.name: node for node in starts if node.name}
-    known.update((node, node) for node in starts)
+    by_name: dict[Any, Node] = {node.name: node for node in starts if node.name}
+    by_name.update((node, node) for node in starts)
     for key in point:
-        if isinstance(key, str) and key not in known:
+        if isinstance(key, str) and key not in by_name:
             raise GradientError(
                 message(
                     f"check_gradients: there is no input named {key!r}",
                     need=f"names of inputs: {', '.join(repr(node.name) for node in starts)}",
                 )
             )
-    return {known.get(key, key): value for key, value in point.items()}
+    return {by_name.get(key, key): value for key, value in point.items()}
 
 
 def _widest(dtype: np.dtype) -> np.dtype:

@@ -69,23 +69,23 @@ def check_operation(
       expected: [1. 8.]
       try: the kernel says [1. 4.]
     """
-    given = [np.asarray(array) for array in arrays]
-    leaves = [input(f"operand {i}", a.shape, a.dtype) for i, a in enumerate(given)]
-    made = _listed(operation(*leaves, **attributes))
-    if not made or not all(isinstance(node, Node) for node in made):
+    operands = [np.asarray(array) for array in arrays]
+    leaves = [input(f"operand {i}", a.shape, a.dtype) for i, a in enumerate(operands)]
+    results = _listed(operation(*leaves, **attributes))
+    if not results or not all(isinstance(node, Node) for node in results):
         raise GraphError(
             message("check_operation: the operation returns other values than nodes",
                     need="a node, or a tuple of nodes")
         )  # fmt: skip
-    expected = _interpreted(made, leaves, given)
-    _compare_compiled(made, leaves, given, expected, numerics)
-    _compare_mapped(made, leaves, given, numerics)
-    _compare_pickled(made, leaves, given, expected)
-    _compare_derivatives(operation, attributes, made, leaves, given)
+    expected = _interpreted(results, leaves, operands)
+    _compare_compiled(results, leaves, operands, expected, numerics)
+    _compare_mapped(results, leaves, operands, numerics)
+    _compare_pickled(results, leaves, operands, expected)
+    _compare_derivatives(operation, attributes, results, leaves, operands)
 
 
-def _listed(made: Any) -> list[Node]:
-    nodes = list(made) if isinstance(made, (tuple, list)) else [made]
+def _listed(results: Any) -> list[Node]:
+    nodes = list(results) if isinstance(results, (tuple, list)) else [results]
     for node in nodes:
         if not isinstance(node, Node):
             raise GraphError(
@@ -98,32 +98,32 @@ def _listed(made: Any) -> list[Node]:
 
 
 def _interpreted(
-    made: Sequence[Node], leaves: Sequence[Node], given: Sequence[np.ndarray]
+    results: Sequence[Node], leaves: Sequence[Node], operands: Sequence[np.ndarray]
 ) -> list[Any]:
-    graph = freeze(leaves, made)
-    values = evaluate(graph, dict(zip(graph.inputs, given, strict=True)))
+    graph = freeze(leaves, results)
+    values = evaluate(graph, dict(zip(graph.inputs, operands, strict=True)))
     return [np.asarray(values[node]) for node in graph.outputs]
 
 
 def _compare(
-    what: str, found: Sequence[Any], expected: Sequence[Any], numerics: str, hint: str
+    what: str, actual: Sequence[Any], expected: Sequence[Any], numerics: str, hint: str
 ) -> None:
-    for value, wanted in zip(found, expected, strict=True):
-        finite = np.abs(np.asarray(wanted))[np.isfinite(wanted)]
+    for value, target in zip(actual, expected, strict=True):
+        finite = np.abs(np.asarray(target))[np.isfinite(target)]
         scale = max(1.0, float(np.max(finite, initial=0)))
-        same = value.shape == wanted.shape and value.dtype == wanted.dtype
-        if not same or not tolerance(value.dtype, numerics).close(value, wanted, scale):
+        same = value.shape == target.shape and value.dtype == target.dtype
+        if not same or not tolerance(value.dtype, numerics).close(value, target, scale):
             raise GraphError(
                 message(
-                    f"check_operation: {what}", need=str(wanted), hint=hint.format(found=value)
+                    f"check_operation: {what}", need=str(target), hint=hint.format(found=value)
                 )
             )
 
 
 def _compare_compiled(
-    made: Sequence[Node],
+    results: Sequence[Node],
     leaves: Sequence[Node],
-    given: Sequence[np.ndarray],
+    operands: Sequence[np.ndarray],
     expected: Sequence[Any],
     numerics: str,
 ) -> None:
@@ -132,71 +132,71 @@ def _compare_compiled(
     try:
         for compiler in (before, "off"):
             config.compiler = compiler
-            found = Function(leaves, list(made), device="cpu")(*given)
-            _compare("the compiled result differs from that of numpy", found, expected, numerics,
+            actual = Function(leaves, list(results), device="cpu")(*operands)
+            _compare("the compiled result differs from that of numpy", actual, expected, numerics,
                      hint)
     finally:
         config.compiler = before
-    apart = [np.repeat(a[..., None], 2, axis=-1)[..., 0] for a in given]
-    found = _interpreted(made, leaves, apart)
-    _compare("operands that do not lie contiguously give another result", found, expected,
+    apart = [np.repeat(a[..., None], 2, axis=-1)[..., 0] for a in operands]
+    actual = _interpreted(results, leaves, apart)
+    _compare("operands that do not lie contiguously give another result", actual, expected,
              numerics, "it is {found}; use shapes and strides of the operands as they come")
 
 
 def _compare_mapped(
-    made: Sequence[Node], leaves: Sequence[Node], given: Sequence[np.ndarray], numerics: str
+    results: Sequence[Node], leaves: Sequence[Node], operands: Sequence[np.ndarray], numerics: str
 ) -> None:
     if not leaves:
         return
-    stacks = [np.stack([a, np.flip(a) if a.ndim else a]) for a in given]
+    stacks = [np.stack([a, np.flip(a) if a.ndim else a]) for a in operands]
     stacked = [input("stacked", s.shape, s.dtype) for s in stacks]
-    mapped = vmap(list(made), dict(zip(leaves, stacked, strict=True)))
-    found = _interpreted(mapped, stacked, stacks)
+    mapped = vmap(list(results), dict(zip(leaves, stacked, strict=True)))
+    actual = _interpreted(mapped, stacked, stacks)
     for i in range(2):
-        expected = _interpreted(made, leaves, [s[i] for s in stacks])
-        _compare("vmap gives another result than a loop", [f[i] for f in found], expected,
+        expected = _interpreted(results, leaves, [s[i] for s in stacks])
+        _compare("vmap gives another result than a loop", [f[i] for f in actual], expected,
                  numerics, "it is {found}; see the attribute batching")
 
 
 def _compare_pickled(
-    made: Sequence[Node],
+    results: Sequence[Node],
     leaves: Sequence[Node],
-    given: Sequence[np.ndarray],
+    arrays: Sequence[np.ndarray],
     expected: Sequence[Any],
 ) -> None:
-    own = [node.op for node in topological(made) if "." in node.op.name]
+    own = [node.op for node in topological(results) if "." in node.op.name]
     try:
-        f = pickle.loads(pickle.dumps(Function(leaves, list(made), device="cpu")))
+        f = pickle.loads(pickle.dumps(Function(leaves, list(results), device="cpu")))
     except pickle.PicklingError:
         if own:
             return  # defined inside of a function: the error says so to whoever pickles it
         raise
-    _compare("it gives another result when pickled", f(*given), expected, "reassoc",
+    _compare("it gives another result when pickled", f(*arrays), expected, "reassoc",
              "it is {found}")
 
 
 def _compare_derivatives(
     operation: Callable[..., Any],
     attributes: dict[str, Any],
-    made: Sequence[Node],
+    results: Sequence[Node],
     leaves: Sequence[Node],
-    given: Sequence[np.ndarray],
+    arrays: Sequence[np.ndarray],
 ) -> None:
-    order = topological(made)
+    order = topological(results)
     if any(node.op.no_gradient for node in order if "." in node.op.name):
         return
     chosen = [i for i, leaf in enumerate(leaves) if is_inexact(leaf.dtype)]
-    if not chosen or not any(is_inexact(node.dtype) for node in made):
+    if not chosen or not any(is_inexact(node.dtype) for node in results):
         return
 
     def weighted(*nodes: Node) -> Node:
-        operands: list[Any] = list(given)
+        operands: list[Any] = list(arrays)
         for i, node in zip(chosen, nodes, strict=True):
             operands[i] = node
         parts = [p for p in _listed(operation(*operands, **attributes)) if is_inexact(p.dtype)]
         return _weighted(parts)
 
-    point = tuple(given[i] for i in chosen)
+    point = tuple(arrays[i] for i in chosen)
     check_gradients(weighted, point)
     check_gradients(
         lambda *nodes: _weighted(grad(weighted(*nodes), list(nodes), unused="zeros")), point

@@ -96,11 +96,11 @@ def init(mesh: Mesh | None = None) -> Communicator:
     >>> mg.distributed.init(mg.distributed.Mesh(data=1))
     <solo communicator, rank 0 of 1, Mesh(data=1)>
     """
-    found = current()
+    world = current()
     if mesh is not None:
-        found = found.arranged(mesh)
-        settle(found)
-    return found
+        world = world.arranged(mesh)
+        settle(world)
+    return world
 
 
 def communicator() -> Communicator:
@@ -129,9 +129,9 @@ def rank(group: Group = ()) -> int:
     >>> mg.distributed.threads(3, mg.distributed.rank)
     [0, 1, 2]
     """
-    held = current()
-    members = held.mesh.members(held.rank, group)
-    return members.index(held.rank)
+    world = current()
+    members = world.mesh.members(world.rank, group)
+    return members.index(world.rank)
 
 
 def size(group: Group = ()) -> int:

@@ -42,8 +42,8 @@ def weights_of(outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]) ->
     roots = [*outputs, *(value for _, value in updates)]
     marked = [n for n in topological(roots) if n.attrs.get("role") == GRADIENT]
     read = {node for node in topological(marked) if node.op.effect is Effect.STATE}
-    found = [held for held, _ in updates if held.dtype.kind not in "iub"]
-    return [held for held in found if held in read] if marked else found
+    floats = [variable for variable, _ in updates if variable.dtype.kind not in "iub"]
+    return [variable for variable in floats if variable in read] if marked else floats
 
 
 class Exchange:
@@ -72,7 +72,9 @@ class Exchange:
         self.staleness: Counter[int] = Counter()
         self._version = 0  # changes that rank 0's weights hold, or did when they were sent
         self._made = 0  # changes that this rank has made
-        self._base = [held.value for held in self.weights]  # rank 0's weights, as of `_version`
+        self._base = [
+            variable.value for variable in self.weights
+        ]  # rank 0's weights, as of `_version`
         self._own = 0  # how many of this rank's own changes they hold
         self._pending: dict[int, list[np.ndarray]] = {}
         self._begin()
@@ -86,10 +88,10 @@ class Exchange:
     def step(self, run: Callable[[], Any]) -> Any:
         """Take a step of this rank's own, and exchange what there is to exchange."""
         self._take()
-        before = [held.value for held in self.weights]
+        before = [variable.value for variable in self.weights]
         result = run()
         changes = [
-            held.value - start for held, start in zip(self.weights, before, strict=True)
+            variable.value - start for variable, start in zip(self.weights, before, strict=True)
         ]
         self._made += 1
         if self.ranks.rank == 0:
@@ -119,36 +121,36 @@ class Exchange:
             self._receive()
 
     def _serve(self) -> None:
-        while (found := self.ranks.poll(None, _CHANGE)) is not None:
-            source, (number, clock, others, changes) = found
+        while (received := self.ranks.poll(None, _CHANGE)) is not None:
+            source, (number, clock, others, changes) = received
             # Of the changes so far, `number - 1` are its own.
             self.staleness[self._version - (number - 1) - others] += 1
-            for held, change in zip(self.weights, changes, strict=True):
-                held.assign(held.value + change)
+            for variable, change in zip(self.weights, changes, strict=True):
+                variable.assign(variable.value + change)
             self._version += 1
             self._clocks[source] = clock
             self._unanswered[source] = number, clock
-        while (found := self.ranks.poll(None, _LAST)) is not None:
-            self._clocks.pop(found[0])
+        while (received := self.ranks.poll(None, _LAST)) is not None:
+            self._clocks.pop(received[0])
         slowest = min(self._clocks.values(), default=None)
         for source, (number, clock) in list(self._unanswered.items()):
             if slowest is None or clock - slowest <= self.bound:
                 del self._unanswered[source]
-                values = [held.value for held in self.weights]
+                values = [variable.value for variable in self.weights]
                 answer = (number, self._version, values, dict(self.staleness))
                 self.ranks.post(answer, source, _ANSWER)
 
     def _receive(self) -> None:
         newest = None
-        while (found := self.ranks.poll(0, _ANSWER)) is not None:
-            newest = found[1]
+        while (answer := self.ranks.poll(0, _ANSWER)) is not None:
+            newest = answer[1]
         if newest is None:
             return
         self._own, self._version, self._base, counted = newest
         self.staleness = Counter(counted)
-        self._pending = {k: made for k, made in self._pending.items() if k > self._own}
-        for i, held in enumerate(self.weights):
-            held.assign(self._base[i] + sum((made[i] for made in self._pending.values()), 0))
+        self._pending = {k: sent for k, sent in self._pending.items() if k > self._own}
+        for i, variable in enumerate(self.weights):
+            variable.assign(self._base[i] + sum((sent[i] for sent in self._pending.values()), 0))
 
     def finish(self) -> None:
         """Wait until all changes of all ranks are in, and give every rank the weights of rank 0."""
@@ -165,14 +167,14 @@ class Exchange:
                 self._receive()
                 time.sleep(_PATIENCE)
             ranks.post(None, 0, _LAST)
-        for held in self.weights:
-            value = held.value
+        for variable in self.weights:
+            value = variable.value
             whole = ranks.broadcast(np.ascontiguousarray(value), 0)
-            held.assign(whole.reshape(value.shape))  # a scalar was given an axis
+            variable.assign(whole.reshape(value.shape))  # a scalar was given an axis
         self._version, counted = ranks.from_first(
             (self._version, dict(self.staleness)), "the end of asynchronous training"
         )
         self.staleness = Counter(counted)
         self._own = self._made
-        self._base = [held.value for held in self.weights]
+        self._base = [variable.value for variable in self.weights]
         self._begin()

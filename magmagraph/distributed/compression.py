@@ -28,13 +28,13 @@ Pair = tuple[Node, Node]
 
 def gradients_of(roots: Sequence[Node]) -> list[Node]:
     """Return the gradients that a program computes; of nested ones the outermost."""
-    found = [
+    gradients = [
         node
         for node in topological(roots)
         if node.op is MARKER and node.attrs["role"] == GRADIENT
     ]
-    deepest = max((node.attrs.get("depth", 0) for node in found), default=0)
-    return [node for node in found if node.attrs.get("depth", 0) == deepest]
+    deepest = max((node.attrs.get("depth", 0) for node in gradients), default=0)
+    return [node for node in gradients if node.attrs.get("depth", 0) == deepest]
 
 
 def sent_by(roots: Sequence[Node]) -> list[Node]:
@@ -78,7 +78,7 @@ def compressed(
             replaced[node] = cast(SENT_WHEN(narrow, flag), wide)
             rest = where(flag, rest, before)  # at other calls nothing is rounded
         kept.append((over, MARKER(rest, role=HELD, **scaled)))
-    made = rebuild(roots, replaced)
+    rebuilt = rebuild(roots, replaced)
     count = len(outputs)
-    renewed = [(held, new) for (held, _), new in zip(updates, made[count:], strict=True)]
-    return made[:count], [*renewed, *kept]
+    renewed = [(target, new) for (target, _), new in zip(updates, rebuilt[count:], strict=True)]
+    return rebuilt[:count], [*renewed, *kept]

@@ -15,7 +15,7 @@ _FIT = "the whole of the data, and the same arguments, on every rank: fit gives 
 
 
 def check_equal_on_ranks(
-    told: Mapping[str, Any],
+    own_values: Mapping[str, Any],
     what: str = "the start of training",
     *,
     need: str = _FIT,
@@ -48,11 +48,11 @@ def check_equal_on_ranks(
     >>> mg.distributed.threads(2, differing)
     ['epochs: 1 on rank 0, 2 on rank 1', 'epochs: 1 on rank 0, 2 on rank 1']
     """
-    held = current() if ranks is None else ranks
-    if held.size == 1:
+    world = current() if ranks is None else ranks
+    if world.size == 1:
         return
-    everybody = held.exchange(dict(told), what)
-    for name in told:
+    everybody = world.exchange(dict(own_values), what)
+    for name in own_values:
         values = [theirs.get(name) for theirs in everybody]
         other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
         if other is not None:

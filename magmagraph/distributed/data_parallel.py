@@ -177,7 +177,7 @@ class DataParallel(Strategy):
 
     def options(self) -> dict[str, Any]:
         """Return what it was made with, as plain values by the names of its arguments."""
-        made = {
+        options = {
             "dim": self.dim,
             "algorithm": self.algorithm,
             "group": self.group,
@@ -186,8 +186,8 @@ class DataParallel(Strategy):
             "accumulate": self.accumulate,
         }
         if self.asynchronous:
-            return {**made, "staleness": self.bound}
-        return {**made, "compression": self.compression, "bucket_bytes": self.bucket_bytes}
+            return {**options, "staleness": self.bound}
+        return {**options, "compression": self.compression, "bucket_bytes": self.bucket_bytes}
 
     def facts(self) -> Facts:
         """Return what the pass is told, for the ranks that there are."""
@@ -224,7 +224,7 @@ class DataParallel(Strategy):
     ) -> tuple[list[Node], list[tuple[Node, Node]]]:
         """Return a function's outputs and updates as the strategy has them, before any pass."""
         if self.shard_optimizer and updates and self.facts().size > 1:
-            self._check_parts([held for held, _ in updates])
+            self._check_parts([variable for variable, _ in updates])
         if self.compression is None or self.facts().size == 1:
             return outputs, updates
         return compressed(outputs, updates, canonical(self.compression))
@@ -255,16 +255,16 @@ class DataParallel(Strategy):
 
     def own_variables(self) -> set[Node]:
         """Return the variables that hold other values on each rank."""
-        return {held for parts in self._parts for held in parts.held}
+        return {variable for parts in self._parts for variable in parts.held}
 
     def begin(
         self, outputs: list[Node], updates: list[tuple[Node, Node]]
     ) -> Exchange:
         """Return this rank's side of an asynchronous function's exchange of changes."""
         ranks = current().group(self.facts().group)
-        made = Exchange(ranks, weights_of(outputs, updates), self.bound)
-        self._exchanges.append(made)
-        return made
+        exchange = Exchange(ranks, weights_of(outputs, updates), self.bound)
+        self._exchanges.append(exchange)
+        return exchange
 
     def finish(self) -> None:
         """Wait for all changes of asynchronous ranks, and set their weights to the same values.
@@ -277,8 +277,8 @@ class DataParallel(Strategy):
     @property
     def staleness(self) -> dict[int, int]:
         """How often a change met weights that so many changes of other ranks had renewed since."""
-        found: Counter[int] = sum((e.staleness for e in self._exchanges), Counter())
-        return dict(sorted(found.items()))
+        totals: Counter[int] = sum((e.staleness for e in self._exchanges), Counter())
+        return dict(sorted(totals.items()))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_exchanges": []}

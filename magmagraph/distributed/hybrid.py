@@ -15,12 +15,12 @@ from .tensor_walk import Pair
 __all__ = ["Hybrid"]
 
 
-def _alone(given: Strategy) -> str:
+def _alone(strategy: Strategy) -> str:
     """Return the option of a strategy that does not go together with others; empty if none."""
-    if isinstance(given, DataParallel):
-        if given.asynchronous:
+    if isinstance(strategy, DataParallel):
+        if strategy.asynchronous:
             return "algorithm='async'"
-        if given.shard_optimizer:
+        if strategy.shard_optimizer:
             return "shard_optimizer=True"
     return ""
 
@@ -59,18 +59,18 @@ class Hybrid(Strategy):
     """
 
     def __init__(self, *strategies: Strategy) -> None:
-        for given in strategies:
-            if not isinstance(given, Strategy) or isinstance(given, Hybrid):
+        for strategy in strategies:
+            if not isinstance(strategy, Strategy) or isinstance(strategy, Hybrid):
                 raise ConfigError(
-                    message(f"Hybrid is given {given!r}", need="strategies of mg.distributed")
+                    message(f"Hybrid is given {strategy!r}", need="strategies of mg.distributed")
                 )
-        kinds = [type(given) for given in strategies]
+        kinds = [type(strategy) for strategy in strategies]
         if not kinds or len(set(kinds)) < len(kinds):
             raise ConfigError(
                 message(f"Hybrid of {len(kinds)} strategies", need="at least one, of each kind one")
             )
-        for given in strategies:
-            wrong = _alone(given)
+        for strategy in strategies:
+            wrong = _alone(strategy)
             if wrong:
                 raise ConfigError(
                     message(
@@ -99,34 +99,36 @@ class Hybrid(Strategy):
                         need="the same dimension of both",
                     )
                 )
-        self.strategies = tuple(sorted(strategies, key=lambda given: given.last))
+        self.strategies = tuple(sorted(strategies, key=lambda strategy: strategy.last))
 
     def facts(self) -> Facts | None:
         """Return what the pass is told of the rows."""
         self._check_axes()
-        found = [facts for given in self.strategies if (facts := given.facts()) is not None]
-        if not found:
+        all_facts = [
+            facts for strategy in self.strategies if (facts := strategy.facts()) is not None
+        ]
+        if not all_facts:
             return None
-        pipelines = [facts.pipeline for facts in found if facts.pipeline is not None]
-        return replace(found[-1], pipeline=pipelines[0] if pipelines else None)
+        pipelines = [facts.pipeline for facts in all_facts if facts.pipeline is not None]
+        return replace(all_facts[-1], pipeline=pipelines[0] if pipelines else None)
 
     def _check_axes(self) -> None:
         """Refuse strategies that share an axis of the mesh."""
         mesh = current().mesh
         taken: dict[str, Strategy] = {}
-        for given in self.strategies:
-            for axis in given.axes_of(mesh):
+        for strategy in self.strategies:
+            for axis in strategy.axes_of(mesh):
                 if axis in taken and mesh.axes[axis] > 1:
                     raise ConfigError(
                         message(
-                            f"{taken[axis]!r} and {given!r} are both spread over the axis {axis!r} "
-                            f"of {mesh!r}",
+                            f"{taken[axis]!r} and {strategy!r} are both spread over the "
+                            f"axis {axis!r} of {mesh!r}",
                             need="an axis of the mesh for each strategy",
                             hint="mg.distributed.use(mg.distributed.Mesh(data=2, tensor=2)), with "
                             "as many ranks in all; group= names other axes",
                         )
                     )
-                taken[axis] = given
+                taken[axis] = strategy
 
     def shard(self) -> tuple[int, int]:
         """Return which part of each batch this rank takes, and of how many."""
@@ -137,8 +139,8 @@ class Hybrid(Strategy):
     ) -> tuple[list[Node], list[Pair]]:
         """Return what the rank computes, before rows are cut."""
         self._check_axes()
-        for given in self.strategies:
-            outputs, updates = given.prepared(outputs, updates)
+        for strategy in self.strategies:
+            outputs, updates = strategy.prepared(outputs, updates)
         return outputs, updates
 
     def __repr__(self) -> str:

@@ -187,12 +187,12 @@ def check(
     plain = whole and not any(e.sends or e.receives for e in mine)
     digest = hashlib.sha256(repr([e.what for e in mine]).encode()).hexdigest()
     about = f"the comparison of the collectives of {_function(name)}"
-    told = world.exchange((digest, plain, failure, fails_alone(plan)), about)
-    alone = any(fails for *_, fails in told)
-    for rank, (_, _, reason, _) in enumerate(told):
+    answers = world.exchange((digest, plain, failure, fails_alone(plan)), about)
+    alone = any(fails for *_, fails in answers)
+    for rank, (_, _, reason, _) in enumerate(answers):
         if reason:
             raise CommunicationError(message(f"{_function(name)}, on rank {rank}: {reason}"))
-    if len({(theirs, alike) for theirs, alike, *_ in told}) == 1 and plain:
+    if len({(theirs, alike) for theirs, alike, *_ in answers}) == 1 and plain:
         return (tuple(range(world.size)) if mine else (world.rank,)), alone
     sequences = dict(enumerate(world.exchange(mine, about)))
     wrong = play(sequences)
@@ -235,12 +235,12 @@ def linked(sequences: Mapping[int, Sequence[Entry]], rank: int) -> tuple[int, ..
             for member in entry.members:
                 met[own].add(member)
                 met[member].add(own)
-    found, pending = {rank}, [rank]
+    reached, pending = {rank}, [rank]
     while pending:
-        new = met[pending.pop()] - found
-        found |= new
+        new = met[pending.pop()] - reached
+        reached |= new
         pending.extend(new)
-    return tuple(sorted(found))
+    return tuple(sorted(reached))
 
 
 def with_open_shapes(plan: Plan) -> tuple[Node, ...]:
@@ -273,13 +273,13 @@ def agree(nodes: Sequence[Node], sizes: Mapping[str, int], world: Communicator) 
         [tuple(dims.evaluate(e, sizes) for e in operand.shape) for operand in node.inputs]
         for node in nodes
     ]
-    told = world.exchange(mine, "the comparison of the extents that are sent")
+    answers = world.exchange(mine, "the comparison of the extents that are sent")
     for place, node in enumerate(nodes):
         for rank in range(world.size):
             for other in world.mesh.members(rank, node.attrs["group"]):
-                if told[rank][place] == told[other][place]:
+                if answers[rank][place] == answers[other][place]:
                     continue
-                first, second = (", ".join(map(str, told[r][place])) for r in (rank, other))
+                first, second = (", ".join(map(str, answers[r][place])) for r in (rank, other))
                 raise CommunicationError(
                     message(
                         f"{node.op.name} is given extents {first} on rank {rank} and {second} on "
@@ -364,8 +364,8 @@ def _stuck(
     )
 
 
-def _lines(found: Sequence[tuple[int, int, Any]], behind: str = "") -> str:
+def _lines(entries: Sequence[tuple[int, int, Any]], behind: str = "") -> str:
     return "\n".join(
         f"rank {rank}, collective {number}: {entry or 'none: it is done'}{behind}"
-        for rank, number, entry in found
+        for rank, number, entry in entries
     )

@@ -72,19 +72,19 @@ class Parts:
         factors = gradient.inputs
         if gradient.op is MARKER and gradient.attrs["role"] == GRADIENT:
             rows = self._rows(MARKER(gradient.inputs[0], role=SCATTERED))
-            made = REDUCE_SCATTER(rows, op="sum", group=self.group, size=self.size)
-            made = MARKER(made, name=gradient.name, **gradient.attrs)
+            part = REDUCE_SCATTER(rows, op="sum", group=self.group, size=self.size)
+            part = MARKER(part, name=gradient.name, **gradient.attrs)
         elif gradient.op is MULTIPLY and factors[0].op is SENT_WHEN:  # the mean of some calls
             term, ready = factors[0].inputs
             rows = self._rows(MARKER(term, role=SCATTERED))
             total = REDUCE_SCATTER_WHEN(
                 rows, ready, op="sum", group=self.group, size=self.size
             )
-            made = multiply(total, factors[1])
+            part = multiply(total, factors[1])
         else:
-            made = self.own(gradient)  # clipped, say: all of it is there
-        self._gradients.add(made)
-        return made
+            part = self.own(gradient)  # clipped, say: all of it is there
+        self._gradients.add(part)
+        return part
 
     def whole(self, part: Node, like: Node, ready: Node | None = None) -> Node:
         """Return the value that all ranks' parts make; with a flag, at calls that have it."""
@@ -109,16 +109,16 @@ class Parts:
         """
         shape = (self.length(target.shape),)  # type: ignore[arg-type]
         stand_in = variable(target.name or "variable", shape, np.zeros(shape, target.dtype))
-        made = update(stand_in)
+        new = update(stand_in)
         own = self.own(target)
         begun: set[Node] = {stand_in, *self._gradients, *self.held}
 
         def settled(node: Node) -> Node:
             self._check(node, begun)
-            (found,) = rebuild([node], {stand_in: own})
-            return found
+            (part,) = rebuild([node], {stand_in: own})
+            return part
 
-        return self.whole(settled(made), target, ready), settled
+        return self.whole(settled(new), target, ready), settled
 
     def _check(self, root: Node, begun: set[Node]) -> None:
         """Refuse what works on a variable's elements together: a part would not do."""
@@ -145,8 +145,8 @@ class Parts:
         shape = self.shapes[name]
         rows = current().group(self.group).allgather(np.ascontiguousarray(value))
         count = int(np.prod(shape, dtype=np.int64))
-        found: np.ndarray = np.asarray(rows).reshape(-1)[:count].reshape(shape)
-        return found
+        whole: np.ndarray = np.asarray(rows).reshape(-1)[:count].reshape(shape)
+        return whole
 
     def cut(self, name: str, value: Any) -> Any:
         """Return this rank's part of a whole value."""
@@ -160,9 +160,9 @@ class Parts:
         ranks = current().group(self.group)
         return rows[ranks.rank]
 
-    def parted(self, known: Mapping[str, Variable], shape: tuple[int, ...], label: str) -> None:
+    def parted(self, by_name: Mapping[str, Variable], shape: tuple[int, ...], label: str) -> None:
         """Note which of a variable's named values are in parts."""
-        for name, held in known.items():
-            if held.shape == (self.length(shape),):
+        for name, own_part in by_name.items():
+            if own_part.shape == (self.length(shape),):
                 self.shapes[f"{label}/{name}"] = shape
-                self.held.add(held)
+                self.held.add(own_part)

@@ -31,7 +31,7 @@ def written(strategy: Strategy | None) -> dict[str, Any] | None:
     if strategy is None:
         return None
     if type(strategy) is Hybrid:
-        return {"kind": "Hybrid", "of": [written(given) for given in strategy.strategies]}
+        return {"kind": "Hybrid", "of": [written(inner) for inner in strategy.strategies]}
     if type(strategy) not in _kinds().values():
         raise PlanError(
             message(
@@ -56,6 +56,6 @@ def strategy_of(form: Mapping[str, Any] | None) -> Strategy | None:
     if form is None:
         return None
     if form["kind"] == "Hybrid":
-        given = [strategy_of(each) for each in form["of"]]
-        return Hybrid(*(each for each in given if each is not None))
+        strategies = [strategy_of(each) for each in form["of"]]
+        return Hybrid(*(each for each in strategies if each is not None))
     return _kinds()[form["kind"]](**form["options"])

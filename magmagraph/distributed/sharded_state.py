@@ -154,13 +154,13 @@ _known: weakref.WeakKeyDictionary[State, _Known] = weakref.WeakKeyDictionary()
 
 def _once(whole: Variable, key: Any, make: Callable[[str], State]) -> Variable:
     """Return the variable that is known by a key, made where there is none yet."""
-    known = _known.setdefault(whole.state, weakref.WeakValueDictionary())
-    found = known.get(key)
-    if found is None:
+    variables = _known.setdefault(whole.state, weakref.WeakValueDictionary())
+    variable = variables.get(key)
+    if variable is None:
         name = f"{whole.name or 'variable'} (part)"
-        found = variable_of(make(name), name)
-        known[key] = found
-    return found
+        variable = variable_of(make(name), name)
+        variables[key] = variable
+    return variable
 
 
 def part_of(whole: Variable, axis: int, group: Communicator) -> Variable:
@@ -181,9 +181,9 @@ def announcing(group: Communicator) -> tuple[Variable, _Announcing]:
     return variable_of(state, state.name), state
 
 
-def whole_of(held: Variable) -> Variable | None:
+def whole_of(variable: Variable) -> Variable | None:
     """Return the variable that one is a part of, or itself; None for the ranks' own counters."""
-    state = held.state
+    state = variable.state
     if isinstance(state, _Own):
         return None if state.whole.node is None else state.whole.node()
-    return None if isinstance(state, _Announcing) else held
+    return None if isinstance(state, _Announcing) else variable

@@ -43,14 +43,14 @@ def are_equal(
     """
     about = f"the comparison of the graphs of {_function(name)}"
     outline, lines = _outline(graph)
-    told = world.exchange((_digest([dump(graph, data=False)]), _digest(outline)), about)
-    if len({whole for whole, _ in told}) == 1:
+    answers = world.exchange((_digest([dump(graph, data=False)]), _digest(outline)), about)
+    if len({whole for whole, _ in answers}) == 1:
         return True
     if group is None:
         return False
     for rank in range(world.size):
         for other in world.mesh.members(rank, group):
-            if told[rank][1] != told[other][1]:
+            if answers[rank][1] != answers[other][1]:
                 pair = world.exchange((outline, lines), about)
                 raise CommunicationError(
                     message(
@@ -69,8 +69,10 @@ def _outline(graph: Graph) -> tuple[list[str], list[str]]:
     number = {node: i for i, node in enumerate(graph.nodes)}
     outline, lines = [], []
     for node in graph.nodes:
-        given = f"({', '.join(f'%{number[operand]}' for operand in node.inputs)})"
-        outline.append(f"{node.op.name}{given if node.inputs else ''}: {writer.types(node.type)}")
+        operands = f"({', '.join(f'%{number[operand]}' for operand in node.inputs)})"
+        outline.append(
+            f"{node.op.name}{operands if node.inputs else ''}: {writer.types(node.type)}"
+        )
         lines.append(f", at {node.line}" if node.line else "")
     returned = ", ".join(f"%{number[node]}" for node in graph.roots)
     return [*outline, f"outputs and updates: {returned}"], [*lines, ""]
@@ -81,14 +83,14 @@ def _digest(lines: Sequence[str]) -> str:
 
 
 def _difference(
-    rank: int, other: int, told: Sequence[tuple[Sequence[str], Sequence[str]]]
+    rank: int, other: int, answers: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> str:
     """Return the first lines in which two outlines differ; the last line is of another kind."""
-    (first, _), (second, _) = told[rank], told[other]
+    (first, _), (second, _) = answers[rank], answers[other]
     pairs = enumerate(zip(first, second, strict=False))
     place = next(i for i, (one, two) in pairs if one != two)
     return "\n".join(
-        f"rank {who}, node {place}: {told[who][0][place]}{told[who][1][place]}"
+        f"rank {who}, node {place}: {answers[who][0][place]}{answers[who][1][place]}"
         for who in (rank, other)
     )
 

@@ -165,15 +165,15 @@ def joined(strategy: Strategy | None, totals: list[Any], rows: int) -> tuple[lis
     return [sum(column[1:], column[0]) for column in columns], sum(count for _, count in found)
 
 
-def checked(given: Any) -> Strategy | None:
+def checked(strategy: Any) -> Strategy | None:
     """Return a strategy, or raise."""
-    if given is None or isinstance(given, Strategy):
-        return given
+    if strategy is None or isinstance(strategy, Strategy):
+        return strategy
     hint = "mg.distributed.DataParallel()"
-    if isinstance(given, type) and issubclass(given, Strategy):
-        hint = f"mg.distributed.{given.__name__}(), an object of the class"
+    if isinstance(strategy, type) and issubclass(strategy, Strategy):
+        hint = f"mg.distributed.{strategy.__name__}(), an object of the class"
     raise ConfigError(
-        message(f"distribute={given!r}", need="a strategy of mg.distributed", hint=hint)
+        message(f"distribute={strategy!r}", need="a strategy of mg.distributed", hint=hint)
     )
 
 
@@ -182,8 +182,8 @@ def scaled_together(
 ) -> list[tuple[Node, Node]]:
     """Return updates whose loss scaling looks at the gradients of all ranks of a group."""
     return [
-        (held, _with_ranks(value, (group, size)) if is_scaling_state(value) else value)
-        for held, value in updates
+        (variable, _with_ranks(value, (group, size)) if is_scaling_state(value) else value)
+        for variable, value in updates
     ]
 
 

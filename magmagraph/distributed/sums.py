@@ -31,7 +31,7 @@ class Sums:
     def __init__(self, group: tuple[str, ...]) -> None:
         self.group = group
 
-    def added(self, held: Variable, gradient: Node, ready: Node) -> tuple[Node, Node]:
+    def added(self, total: Variable, gradient: Node, ready: Node) -> tuple[Node, Node]:
         """Return the sum of all calls and ranks, and what a variable holds after the call.
 
         Parameters
@@ -47,8 +47,8 @@ class Sums:
             gradient = MARKER(
                 gradient.inputs[0], name=gradient.name, **{**gradient.attrs, "apart": True}
             )
-        term = MARKER(add(MARKER(held, role=HELD), gradient), role=APART)
-        zero = constant(0, dtype=held.dtype)
+        term = MARKER(add(MARKER(total, role=HELD), gradient), role=APART)
+        zero = constant(0, dtype=total.dtype)
         return SENT_WHEN(term, ready), MARKER(where(ready, zero, term), role=HELD)
 
     def gathered(self, value: np.ndarray) -> np.ndarray:

@@ -119,36 +119,36 @@ class TensorParallel(Strategy):
             return outputs, updates
         begin_alike(variables, ranks)
         outputs, updates = _drawn_alike(outputs, updates, ranks)
-        made, renewed, cut = spread(outputs, updates, ranks, names, chosen, self.least)
-        return made, scaled_together(renewed, names, ranks.size) if cut else renewed
+        new_outputs, renewed, cut = spread(outputs, updates, ranks, names, chosen, self.least)
+        return new_outputs, scaled_together(renewed, names, ranks.size) if cut else renewed
 
     def _chosen(
         self, variables: list[Variable], ranks: Communicator
     ) -> dict[Variable, int | None]:
-        found: dict[Variable, int | None] = {}
+        axis_of: dict[Variable, int | None] = {}
         for key, axis in self.axes.items():
             named = [v for v in variables if v is key or (isinstance(key, str) and v.name == key)]
             if not named:
-                known = ", ".join(sorted({str(v.name) for v in variables}))
+                names = ", ".join(sorted({str(v.name) for v in variables}))
                 raise ConfigError(
-                    message(f"axes names {key!r}, which is no variable here", need=f"of {known}")
+                    message(f"axes names {key!r}, which is no variable here", need=f"of {names}")
                 )
-            for held in named:
-                found[held] = None if axis is None else _axis(held, axis, ranks.size)
-        return found
+            for variable in named:
+                axis_of[variable] = None if axis is None else _axis(variable, axis, ranks.size)
+        return axis_of
 
     def __repr__(self) -> str:
         return f"TensorParallel(least={self.least})"
 
 
-def _axis(held: Variable, axis: int, size: int) -> int:
-    extents = held.shape
+def _axis(variable: Variable, axis: int, size: int) -> int:
+    extents = variable.shape
     if not -len(extents) <= axis < len(extents) or int(extents[axis]) % size:
         raise ConfigError(
             message(
-                f"variable {held.name!r} of shape {extents} cannot be cut along axis {axis}",
+                f"variable {variable.name!r} of shape {extents} cannot be cut along axis {axis}",
                 need=f"an axis whose extent {size} ranks divide",
-                hint=f"axes={{{held.name!r}: None}} keeps it whole",
+                hint=f"axes={{{variable.name!r}: None}} keeps it whole",
             )
         )
     return axis % len(extents)
@@ -157,9 +157,9 @@ def _axis(held: Variable, axis: int, size: int) -> int:
 def variables_of(outputs: list[Node], updates: list[Pair]) -> list[Variable]:
     """Return the variables of a program, those that are only written among them, in its order."""
     roots = [*outputs, *(value for _, value in updates)]
-    found = [node for node in topological(roots) if isinstance(node, Variable)]
-    found += [held for held, _ in updates if isinstance(held, Variable)]
-    return list(dict.fromkeys(found))
+    variables = [node for node in topological(roots) if isinstance(node, Variable)]
+    variables += [target for target, _ in updates if isinstance(target, Variable)]
+    return list(dict.fromkeys(variables))
 
 
 def _drawn_alike(
@@ -170,12 +170,14 @@ def _drawn_alike(
     streams = drawn_as_first(topological(roots), ranks)
     if not streams:
         return outputs, updates
-    made = rebuild(roots, {}, redrawing(streams))
+    rebuilt = rebuild(roots, {}, redrawing(streams))
     count = len(outputs)
-    return made[:count], [(held, new) for (held, _), new in zip(updates, made[count:], strict=True)]
+    return rebuilt[:count], [
+        (variable, new) for (variable, _), new in zip(updates, rebuilt[count:], strict=True)
+    ]
 
 
 def begin_alike(variables: list[Variable], ranks: Communicator) -> None:
     """Set variables to what the group's first rank holds; all its ranks call it."""
-    for held in variables:
-        held.state.write(ranks.broadcast(held.state.data, 0))
+    for variable in variables:
+        variable.state.write(ranks.broadcast(variable.state.data, 0))

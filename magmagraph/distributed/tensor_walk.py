@@ -62,10 +62,14 @@ def spread(
     axes: Axes = dict(chosen)
     while True:
         walk = _Walk(group, names, axes, least)
-        made, renewed = walk.program(outputs, updates)
-        fresh = {held: axis for held, axis in walk.wanted.items() if held not in axes}
+        new_outputs, renewed = walk.program(outputs, updates)
+        fresh = {variable: axis for variable, axis in walk.wanted.items() if variable not in axes}
         if not fresh:
-            return made, renewed, {held: axis for held, axis in axes.items() if axis is not None}
+            return (
+                new_outputs,
+                renewed,
+                {variable: axis for variable, axis in axes.items() if axis is not None},
+            )
         axes.update(fresh)
 
 
@@ -101,18 +105,22 @@ class _Walk:
             self._readers[root] = self._readers.get(root, 0) + 1
         for node in nodes:
             self._value[node], self._layout[node] = self._made(node)
-        renewed = [self._renewed(held, value) for held, value in updates]
+        renewed = [self._renewed(variable, value) for variable, value in updates]
         return [self.whole(node) for node in outputs], renewed
 
-    def _renewed(self, held: Node, value: Node) -> Pair:
-        assert isinstance(held, Variable)
-        axis = self.axes.get(held)
-        found = self._layout[value]
+    def _renewed(self, variable: Node, value: Node) -> Pair:
+        assert isinstance(variable, Variable)
+        axis = self.axes.get(variable)
+        layout = self._layout[value]
         if axis is not None:
-            return part_of(held, axis, self.group), self.part(value, axis)
-        if isinstance(found, int) and held not in self.axes and self._divides(held.shape[found]):
-            self.wanted[held] = found
-        return held, self.whole(value)
+            return part_of(variable, axis, self.group), self.part(value, axis)
+        if (
+            isinstance(layout, int)
+            and variable not in self.axes
+            and self._divides(variable.shape[layout])
+        ):
+            self.wanted[variable] = layout
+        return variable, self.whole(value)
 
     # ---- Values in other layouts
 
@@ -128,17 +136,17 @@ class _Walk:
         layout, value = self._layout[node], self._value[node]
         if layout is None:
             return value
-        made = self._whole.get(node)
-        if made is None:
+        whole = self._whole.get(node)
+        if whole is None:
             if layout == SUM:
-                made = ALLREDUCE(value, op="sum", **self._shared)
+                whole = ALLREDUCE(value, op="sum", **self._shared)
             elif is_bool(value.dtype):
                 numbers = allgather(cast(value, np.int32), axis=int(layout), group=self.names)
-                made = cast(numbers, value.dtype)
+                whole = cast(numbers, value.dtype)
             else:
-                made = allgather(value, axis=int(layout), group=self.names)
-            self._whole[node] = made
-        return made
+                whole = allgather(value, axis=int(layout), group=self.names)
+            self._whole[node] = whole
+        return whole
 
     def part(self, node: Node, axis: int) -> Node:
         """Return the rank's rows of a node's value along an axis."""
@@ -276,15 +284,15 @@ class _Walk:
         axes = [layout if isinstance(layout, int) else None for layout in layouts]
         if all(axis is None for axis in axes):
             return self._all_whole(node)
-        found = self._asked(node, axes)
-        if found is None:
+        result_layout = self._asked(node, axes)
+        if result_layout is None:
             # One operand has its part of an axis, and the other has all of it.
-            axes, found = self._completed(node, axes)
+            axes, result_layout = self._completed(node, axes)
         operands = [
             self.whole(operand) if axis is None else self.part(operand, axis)
             for operand, axis in zip(node.inputs, axes, strict=True)
         ]
-        return node.op(*operands, name=node.name, **node.attrs), found
+        return node.op(*operands, name=node.name, **node.attrs), result_layout
 
     def _asked(self, node: Node, axes: Sequence[int | None]) -> Layout:
         assert callable(node.op.sharding)
@@ -307,9 +315,9 @@ class _Walk:
                         continue
                     tried: list[int | None] = [None] * len(axes)
                     tried[keep], tried[other] = axes[keep], place
-                    found = self._asked(node, tried)
-                    if found is not None:
-                        return tried, found
+                    layout = self._asked(node, tried)
+                    if layout is not None:
+                        return tried, layout
         raise NotSharded("no operand can be cut to fit the other")
 
     # ---- Shapes
@@ -346,13 +354,13 @@ class _Walk:
         axes: tuple[int, ...] = node.attrs["axes"]
         if not isinstance(layout, int):
             return self._all_whole(node)
-        made = again(node, (self._value[node.inputs[0]],))
+        reduced = again(node, (self._value[node.inputs[0]],))
         if layout not in axes:
-            return made, layout - sum(axis < layout for axis in axes)
+            return reduced, layout - sum(axis < layout for axis in axes)
         word = str(node.op.sharding)
         if word == "sum":
-            return made, SUM
-        return ALLREDUCE(made, op=word, **self._shared), None
+            return reduced, SUM
+        return ALLREDUCE(reduced, op=word, **self._shared), None
 
 
 def _replaced(shape: Sequence[Extent], axis: int, extent: Extent) -> tuple[Extent, ...]:

@@ -130,9 +130,9 @@ class Team:
                 write()
             except Exception as error:
                 failure = error
-        told = world.from_first(failure and _plain(failure))
-        if told is not None:
-            raise told from failure
+        refusal = world.from_first(failure and _plain(failure))
+        if refusal is not None:
+            raise refusal from failure
 
     def read(self, read: Callable[[], bytes | None]) -> bytes | None:
         """Return the bytes that a function gives on the first rank, None where there are none."""
@@ -140,24 +140,24 @@ class Team:
         if world is None or world.size == 1:
             return read()
         content: bytes | None = None
-        told: Any = None  # the size, or what went wrong
+        answer: Any = None  # the size, or what went wrong
         if world.rank == 0:
             try:
                 content = read()
-                told = None if content is None else len(content)
+                answer = None if content is None else len(content)
             except DataError as error:
-                told = error
-        told = world.from_first(told)
-        if told is None:
+                answer = error
+        answer = world.from_first(answer)
+        if answer is None:
             return None
-        if isinstance(told, DataError):
-            raise told
-        held = np.empty(told, np.uint8) if content is None else np.frombuffer(content, np.uint8)
-        shared: np.ndarray = world.broadcast(held, 0)
+        if isinstance(answer, DataError):
+            raise answer
+        buffer = np.empty(answer, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+        shared: np.ndarray = world.broadcast(buffer, 0)
         return shared.tobytes()
 
 
 def _plain(error: Exception) -> Exception:
     """Return an error that can be sent to other ranks."""
-    made = type(error) if isinstance(error, MagmagraphError) else StorageError
-    return made(str(error))
+    error_class = type(error) if isinstance(error, MagmagraphError) else StorageError
+    return error_class(str(error))

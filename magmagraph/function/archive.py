@@ -206,8 +206,8 @@ def _members(function: Any) -> dict[str, bytes]:
     random = None
     if state["random"] is not None:
         owner = state["random"].attrs["state"]
-        found = [i for i, node in enumerate(variables) if node.attrs["state"] is owner]
-        random = found[0] if found else None
+        places = [i for i, node in enumerate(variables) if node.attrs["state"] is owner]
+        random = places[0] if places else None
     form = Structure(state["outputs"]).build(range(len(source.outputs)))
     saved = {
         "name": state["name"],
@@ -310,7 +310,7 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
         sealed = manifest.get("sealed") or archive.comment
         if sealed and content[-_DIGITS:] != _checksum(content):
             raise Damaged("the checksum of the file is wrong")
-    wanted: Mapping[str, str] = manifest["members"]
+    digests: Mapping[str, str] = manifest["members"]
     version = manifest["format"]
     if version != FORMAT:
         raise PlanError(
@@ -320,11 +320,11 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
                 hint="load it with the version that saved it",
             )
         )
-    for entry in (*wanted, *(e for e in members if e not in wanted)):
-        if entry not in members or entry not in wanted:
+    for entry in (*digests, *(e for e in members if e not in digests)):
+        if entry not in members or entry not in digests:
             state = "lacks" if entry not in members else "has an unknown"
             raise PlanError(message(f"{name} {state} member {entry!r}", hint="save it again"))
-        if hashlib.sha256(members[entry]).hexdigest() != wanted[entry]:
+        if hashlib.sha256(members[entry]).hexdigest() != digests[entry]:
             raise PlanError(
                 message(
                     f"{name} is damaged: the checksum of {entry!r} is wrong",
@@ -385,15 +385,15 @@ def _array(members: Mapping[str, bytes], name: str, dtype: str, shape: list[int]
     """Return the array of a member, which has the dtype and the shape that the settings state."""
     if name not in members:
         raise Damaged(f"it lacks {name!r}")
-    content, wanted = members[name], canonical(dtype)
+    content, expected = members[name], canonical(dtype)
     with reading(name, "is no array"):
         array = read_npy(io.BytesIO(content), len(content), whole=True)
-    if array.dtype.itemsize != wanted.itemsize or array.size != math.prod(shape):
+    if array.dtype.itemsize != expected.itemsize or array.size != math.prod(shape):
         raise Damaged(
             f"{name} is {array.dtype.name}{list(array.shape)}, and {_SETTINGS} states "
-            f"{wanted.name}{shape}"
+            f"{expected.name}{shape}"
         )
-    return array.view(wanted).reshape(shape)
+    return array.view(expected).reshape(shape)
 
 
 def _restored(form: Any, outputs: Sequence[Node]) -> Any:
@@ -407,5 +407,5 @@ def _restored(form: Any, outputs: Sequence[Node]) -> Any:
     ((kind, members),) = form.items()
     if kind == "dict":
         return {key: _restored(member, outputs) for key, member in members}
-    made = [_restored(member, outputs) for member in members]
-    return tuple(made) if kind == "tuple" else made
+    restored = [_restored(member, outputs) for member in members]
+    return tuple(restored) if kind == "tuple" else restored

@@ -28,12 +28,12 @@ def resolved_device(device: str) -> str:
     DeviceError
         It is no name of one.
     """
-    wanted = config.device if device == "auto" else device
-    if wanted in ("auto", "cpu"):
-        return wanted
-    family, _, number = str(wanted).partition(":")
+    name = config.device if device == "auto" else device
+    if name in ("auto", "cpu"):
+        return name
+    family, _, number = str(name).partition(":")
     if family == "cuda" and (not number or number.isdigit()):
-        return str(wanted)
+        return str(name)
     raise DeviceError(
         message(f"there is no device {device!r}", need="'auto', 'cpu', 'cuda' or 'cuda:1'")
     )
@@ -64,24 +64,24 @@ def check_inputs(inputs: Sequence[Node]) -> tuple[Node, ...]:
     return listed
 
 
-def check_budget(given: Any) -> float:
+def check_budget(budget: Any) -> float:
     """Return the seconds that building kernels may take, or raise `ConfigError`."""
     try:
-        seconds = float(given)
+        seconds = float(budget)
     except (TypeError, ValueError):
         seconds = -1.0
     if not seconds >= 0.0:
         raise ConfigError(
-            message(f"compile_budget={given!r}", need="seconds, a number of at least 0")
+            message(f"compile_budget={budget!r}", need="seconds, a number of at least 0")
         )
     return seconds
 
 
-def check_target(given: Any, device: str) -> Target:
+def check_target(target: Any, device: str) -> Target:
     """Return a target, or raise `ConfigError` where it is none, or a device is named, too."""
-    if not isinstance(given, Target):
+    if not isinstance(target, Target):
         raise ConfigError(
-            message(f"target={given!r}", need="a target", hint="mg.Target.made_up('h200')")
+            message(f"target={target!r}", need="a target", hint="mg.Target.made_up('h200')")
         )
     if device != "auto":
         raise ConfigError(
@@ -90,7 +90,7 @@ def check_target(given: Any, device: str) -> Target:
                 need="one of both: a target is for a device that is not here",
             )
         )
-    return given
+    return target
 
 
 def check_updates(updates: Any) -> list[tuple[Node, Node]]:
@@ -144,10 +144,10 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
     return checked
 
 
-def _may_be(shape: Shape, wanted: Shape) -> bool:
+def _may_be(shape: Shape, expected: Shape) -> bool:
     """Whether extents may equal the expected ones; an axis of 1 is not broadcast here."""
-    return len(shape) == len(wanted) and all(
-        dims.require(extent, "==", size, []) for extent, size in zip(shape, wanted, strict=True)
+    return len(shape) == len(expected) and all(
+        dims.require(extent, "==", size, []) for extent, size in zip(shape, expected, strict=True)
     )
 
 
@@ -155,9 +155,9 @@ def check_leaves(
     inputs: Sequence[Node], outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]
 ) -> None:
     """Raise `GraphError` where the graph needs an input that is not listed."""
-    known = set(inputs)
+    declared = set(inputs)
     for node in topological([*outputs, *(value for _, value in updates)]):
-        if node.op.kind is Kind.LEAF and "key" in node.attrs and node not in known:
+        if node.op.kind is Kind.LEAF and "key" in node.attrs and node not in declared:
             raise GraphError(
                 message(
                     f"the graph needs the input {describe(node)}, which is not listed in inputs",

@@ -108,13 +108,13 @@ class Function:
     ) -> None:
         self.name = name
         self.device = usable(device) if target is None else check_target(target, device).device
-        for option, given in (
+        for option, setting in (
             ("default_updates", default_updates),
             ("strict_feeds", strict_feeds),
             ("deterministic", deterministic),
         ):
-            if given not in (True, False):
-                raise ConfigError(message(f"{option}={given!r}", need="True or False"))
+            if setting not in (True, False):
+                raise ConfigError(message(f"{option}={setting!r}", need="True or False"))
         if not isinstance(name, str | None):
             raise ConfigError(message(f"name={name!r}", need="a string, or None"))
         if compile_budget is not None:
@@ -386,8 +386,8 @@ class Function:
         """Return what the plan is for: the device, or the target that was given."""
         from ..runtime.target import target_of, with_families
 
-        given = self._settings.get("target")
-        return target_of(self.device) if given is None else with_families(given)
+        target = self._settings.get("target")
+        return target_of(self.device) if target is None else with_families(target)
 
     def _with_sizes(
         self, sizes: Mapping[str, int], record: bool = False, plan: Any = None
@@ -441,8 +441,8 @@ class Function:
             return None
         self._settle(facts)
         if not strategy.asynchronous:
-            held = current()
-            ranks = held.group(strategy.axes_of(held.mesh))
+            world = current()
+            ranks = world.group(strategy.axes_of(world.mesh))
             return replace(
                 facts, streams=strategies.drawn_as_first(self.source_graph.nodes, ranks)
             )
@@ -468,10 +468,10 @@ class Function:
     def _inner(self) -> tuple[tuple[str, Any], ...]:
         """What bodies of loops and branches are compiled with, where it is not the default."""
         usual = {"passes": None, "skip": (), "deterministic": False}
-        given = self._settings
-        other = [(name, given[name]) for name in usual if given[name] != usual[name]]
-        if given.get("target") is not None:
-            return (*other, ("target", given["target"]))
+        settings = self._settings
+        other = [(name, settings[name]) for name in usual if settings[name] != usual[name]]
+        if settings.get("target") is not None:
+            return (*other, ("target", settings["target"]))
         return (*other, *([("device", self.device)] if self.device != "cpu" else []))
 
     def _bound_for(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
@@ -557,10 +557,10 @@ class Function:
         """
         limit = bytes_of(memory_limit)
         last = {} if self._last is None else dict(self._last.plan.sizes or {})
-        known = {**last, **(sizes or {})}
+        bound_sizes = {**last, **(sizes or {})}
         recomputes = self._settings.get("memory_limit") is not None
         with self._exclusive():
-            whole = self._plan_apart(known, None)
+            whole = self._plan_apart(bound_sizes, None)
 
             def fits(sizes: Mapping[str, int]) -> bool:
                 if self._bytes_for(whole, sizes) <= limit:
@@ -569,7 +569,7 @@ class Function:
                     return False
                 return self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit
 
-            return largest(dim, known, dimensions(self._inputs), fits)
+            return largest(dim, bound_sizes, dimensions(self._inputs), fits)
 
     def _plan_apart(self, hints: Mapping[str, int], limit: int | None) -> Any:
         """Return a plan that nothing is built for; the function stays as it is."""
@@ -605,8 +605,8 @@ class Function:
             bind_sizes(self._inputs, shapes, constraints)
         except FeedError as error:
             wrong = str(error)
-        told = world.exchange(wrong, f"the first feeds of {self.name or 'a function'}")
-        for rank, text in enumerate(told):
+        mismatches = world.exchange(wrong, f"the first feeds of {self.name or 'a function'}")
+        for rank, text in enumerate(mismatches):
             if text:
                 raise FeedError(
                     message(
@@ -804,9 +804,9 @@ class Function:
                 if self._open:
                     self._together.meet_for(bound)
                     agree(self._open, bound.plan.sizes or {}, self._communicator)
-                found = bound.run(feeds, out)
+                results = bound.run(feeds, out)
                 self._together.met = False
-                return found
+                return results
         except MagmagraphError as error:
             if error.node is not None:
                 from ..inspect.node_history import locate
@@ -854,13 +854,13 @@ class Function:
             )
         if self.device != "cpu":
             try:
-                found = self._run_there(batches, feeds, keep == "all")
+                results = self._run_there(batches, feeds, keep == "all")
             except BaseException as error:
                 self._fail(error)
                 raise
             self._together.met = False
-            if found is not None:
-                return self._structure.build(found)
+            if results is not None:
+                return self._structure.build(results)
         several: Iterable[Any]
         if isinstance(batches, (int, np.integer)):
             several = (self._given(feeds) for _ in range(int(batches)))
@@ -999,16 +999,16 @@ class Function:
         >>> mg.function([x], mg.sum(x * w)).variables
         {'w': <variable 'w' float32[2]>}
         """
-        found: dict[str, Variable] = {}
+        by_name: dict[str, Variable] = {}
         nodes = [*self._user_outputs, *(node for pair in self._user_updates for node in pair)]
         for node in topological(nodes):
             if isinstance(node, Variable) and node is not self._random:
                 name, number = node.name or "variable", 1
-                while name in found:
+                while name in by_name:
                     number += 1
                     name = f"{node.name}_{number}"
-                found[name] = node
-        return found
+                by_name[name] = node
+        return by_name
 
     @property
     def outputs(self) -> Any:
@@ -1109,15 +1109,15 @@ class Function:
             )
         if plan.sizes is None:
             return memory
-        held = {name: int(size) for name, size in memory.held().items()}
-        return replace(memory, _timeline=partial(timeline, plan, held, step_describer(self)))
+        categories = {name: int(size) for name, size in memory.held().items()}
+        return replace(memory, _timeline=partial(timeline, plan, categories, step_describer(self)))
 
     def _parameters(self) -> list[Any]:
         """Return the states of the variables that results depend on, but the random step."""
         own = None if self._random is None else self._random.attrs["state"]
         leaves = [n for n in topological(self.source_graph.outputs) if n.op.effect is Effect.STATE]
-        found = [node.attrs["state"] for node in leaves]
-        return [state for state in found if state is not own]
+        states = [node.attrs["state"] for node in leaves]
+        return [state for state in states if state is not own]
 
     @property
     def specializations(self) -> list[tuple[dict[str, int], str]]:
@@ -1303,7 +1303,9 @@ class _Bodies:
 
     def compiled(self, body: Graph) -> Function | None:
         """Return a body graph as a function, or None where its parameters do not say all sizes."""
-        known = {str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)}
+        fed_extents = {
+            str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)
+        }
         used = {
             name
             for node in body.nodes
@@ -1312,8 +1314,8 @@ class _Bodies:
             for name in dims.names(extent)
         }
         attributes = [value for node in body.nodes for value in node.attrs.values()]
-        held = [value for value in attributes if isinstance(value, dims.Dim)]
-        if not used.union(*map(dims.names, held)) <= known:
+        extents = [value for value in attributes if isinstance(value, dims.Dim)]
+        if not used.union(*map(dims.names, extents)) <= fed_extents:
             return None
         return self.function(body)
 

@@ -90,7 +90,7 @@ def default_updates(
         if not isinstance(root, Node):
             raise ArgumentError(message(f"default_updates of {root!r}", need="nodes"))
     others = {node.attrs.get("state", node) for node in known}
-    found: dict[Any, tuple[Variable, Node]] = {}  # by what the variables hold
+    by_state: dict[Any, tuple[Variable, Node]] = {}  # by what the variables hold
     for node in topological(roots):
         if node.op is not STATEFUL:
             continue
@@ -98,7 +98,7 @@ def default_updates(
             # A variable that something was substituted for is no longer there to be renewed.
             if not isinstance(target, Variable) or target.state in others:
                 continue
-            if found.setdefault(target.state, (target, new))[1] is not new:
+            if by_state.setdefault(target.state, (target, new))[1] is not new:
                 raise UpdateError(
                     message(
                         f"two nodes carry default updates of variable '{target.name}'",
@@ -106,4 +106,4 @@ def default_updates(
                         hint="updates={variable: value}, or default_updates=False",
                     )
                 )
-    return dict(found.values())
+    return dict(by_state.values())

@@ -70,8 +70,8 @@ def usable(device: str) -> str:
     from ..runtime.execute import best
     from ..runtime.execute import usable as named
 
-    wanted = resolved_device(device)
-    return best() if wanted == "auto" else named(wanted)
+    name = resolved_device(device)
+    return best() if name == "auto" else named(name)
 
 
 def chosen_by_first(
@@ -111,5 +111,5 @@ def choose_fastest(
         unknown = {name for extent in extents for name in dims.names(extent)}
         return bind(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints}, target)
 
-    made = {name: partial(planned, graph) for name, graph in candidates.items()}
-    return fastest(key, made, device)
+    makers = {name: partial(planned, graph) for name, graph in candidates.items()}
+    return fastest(key, makers, device)

@@ -82,7 +82,7 @@ def run_batches(
         return None
     order = batches.begin()
     data.begin(order)
-    found = [
+    collected = [
         bound.repeat(
             number, None, data, stacked, size=length, apart=size, shuffled=order is not None
         )
@@ -90,9 +90,9 @@ def run_batches(
     ]
     batches.prepare()  # all is queued: the next epoch begins without that
     if not stacked:
-        last: list[Any] = found[-1]
+        last: list[Any] = collected[-1]
         return last
-    return [joined(pieces) for pieces in zip(*found, strict=True)]
+    return [joined(pieces) for pieces in zip(*collected, strict=True)]
 
 
 def _loops(bound: Any) -> bool:

@@ -135,13 +135,13 @@ def _sizes_of(
         raise ConfigError(
             message(f"others[{label!r}] is a {type(function).__name__}", need="a function")
         )
-    made: Any = function
-    names = {n for node in made.inputs for e in node.shape for n in dims.names(e)}
+    compiled: Any = function
+    names = {n for node in compiled.inputs for e in node.shape for n in dims.names(e)}
     if not names:
         return [{}]
     if sizes is None:
-        known = [found for found, _ in made.specializations]
-        if not known:
+        specialized = [size_sets for size_sets, _ in compiled.specializations]
+        if not specialized:
             raise FeedError(
                 message(
                     f"the sizes of {', '.join(sorted(names))} are not known",
@@ -149,9 +149,9 @@ def _sizes_of(
                     hint=f"f.export(folder, sizes={{{sorted(names)[0]!r}: 32}})",
                 )
             )
-        return known
+        return specialized
     several = [sizes] if isinstance(sizes, Mapping) else list(sizes)
-    found = []
+    size_sets = []
     for one in several:
         missing = sorted(names - one.keys())
         if missing:
@@ -161,8 +161,8 @@ def _sizes_of(
                     need=f"the sizes of {', '.join(sorted(names))}",
                 )
             )
-        found.append({n: int(one[n]) for n in sorted(names)})
-    return [dict(pairs) for pairs in dict.fromkeys(tuple(one.items()) for one in found)]
+        size_sets.append({n: int(one[n]) for n in sorted(names)})
+    return [dict(pairs) for pairs in dict.fromkeys(tuple(one.items()) for one in size_sets)]
 
 
 @record(frozen=True)
@@ -217,11 +217,11 @@ class _Call:
         ]
         labels = [node.name or "" for node in function._user_outputs]
         plain = ["result" if len(labels) == 1 else f"result_{i}" for i in range(len(labels))]
-        wanted = [a if a else b for a, b in zip(labels, plain, strict=True)]
+        result_names = [a if a else b for a, b in zip(labels, plain, strict=True)]
         self.results = [
             Array(name, fetch.type.dtype, tuple(map(int, fetch.type.shape)))
             for name, fetch in zip(
-                _unique([*names, *wanted])[len(names) :], self.plan.fetches, strict=True
+                _unique([*names, *result_names])[len(names) :], self.plan.fetches, strict=True
             )
         ]
 
@@ -242,10 +242,10 @@ class _Call:
     def _labels_function(self, labels: FedLabels) -> Any:
         """Return the function that makes labels of what is fed."""
         leaf = input("labels", labels.input.shape, labels.input.dtype)
-        made: Node = leaf
+        result: Node = leaf
         for node in labels.steps:
-            made = self.function.source_graph.interner.make(node, (made,))
-        return type(self.function)([leaf], made, device="cpu", default_updates=False)
+            result = self.function.source_graph.interner.make(node, (result,))
+        return type(self.function)([leaf], result, device="cpu", default_updates=False)
 
     def labels(self) -> Iterator[Labels]:
         """Yield the labels of classes that are fed, to be checked."""
@@ -315,17 +315,17 @@ def _place_variables(image: Image, calls: Sequence[_Call]) -> None:
 
 def _unique(names: Sequence[str], *, c: bool = True) -> list[str]:
     """Return names that differ, and that C takes unless told otherwise."""
-    found: list[str] = []
+    unique: list[str] = []
     for name in names:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII) if c else name
         if c and (not plain or plain[0].isdigit() or _C_WORDS.fullmatch(plain)):
             plain = f"x_{plain}"
         chosen, count = plain, 1
-        while chosen in found:
+        while chosen in unique:
             count += 1
             chosen = f"{plain}_{count}"
-        found.append(chosen)
-    return found
+        unique.append(chosen)
+    return unique
 
 
 # ---- The header
@@ -374,8 +374,8 @@ def _call_comment(call: _Call, calls: Sequence[_Call]) -> list[str]:
         for a, shape in zip(call.results, outputs, strict=True)
     ]
     if call.sizes:
-        known = "; ".join(_sizes_text(each) for each in calls)
-        lines.append(f"Sizes: {known}.")
+        sizes = "; ".join(_sizes_text(each) for each in calls)
+        lines.append(f"Sizes: {sizes}.")
     lines.append("Arrays are row-major, and none overlaps a result.")
     return lines
 
@@ -474,11 +474,11 @@ def _main_file(image: Image, programs: Mapping[str, Sequence[tuple[_Call, str]]]
             lines.append(f"{head}return run(&{tables}, feeds, results);")
         if names:
             pattern = ", ".join(f"{n} = %lld" for n in names)
-            known = "; ".join(_sizes_text(call) for call, _ in pairs)
-            given = ", ".join(f"(long long){n}" for n in names)
+            all_sizes = "; ".join(_sizes_text(call) for call, _ in pairs)
+            size_arguments = ", ".join(f"(long long){n}" for n in names)
             lines.append(
-                f'    return fails({image.prefix}_BAD_SIZE, "{pattern}: exported for {known}", '
-                f"{given});"
+                f'    return fails({image.prefix}_BAD_SIZE, "{pattern}: exported for {all_sizes}", '
+                f"{size_arguments});"
             )
         parts.append("\n".join([*lines, "}", ""]))
     return "\n".join(parts)
@@ -506,9 +506,11 @@ def _example(image: Image, programs: Mapping[str, Sequence[tuple[_Call, str]]]) 
         kind = c_type(array.dtype)
         lines.append(f"    {kind}* {array.name} = calloc({max(array.bytes, 1)}, 1);")
         lines.append(f"    if (!{array.name}) return 1;")
-    given = [*map(str, call.sizes.values()), *(a.name for a in (*call.feeds, *call.results))]
+    arguments = [*map(str, call.sizes.values()), *(a.name for a in (*call.feeds, *call.results))]
     lines.append("    for (int i = 0; i < 3; i++) {")
-    lines.append(f"        if ({_entry(image, call.label)}({', '.join(given)})) return failed();")
+    lines.append(
+        f"        if ({_entry(image, call.label)}({', '.join(arguments)})) return failed();"
+    )
     for array in call.results:
         if not array.bytes:
             continue

@@ -133,10 +133,10 @@ def named_feeds(who: str, loss: Node, feeds: Any) -> dict[Node, Any]:
         )
     leaves = [node for node in topological([loss]) if node.op.kind is Kind.LEAF]
     inputs = [node for node in leaves if "key" in node.attrs]
-    given: dict[Node, Any] = {}
+    by_node: dict[Node, Any] = {}
     for key, value in (feeds or {}).items():
         named = [node for node in inputs if node.name == key] if isinstance(key, str) else [key]
-        if len(named) != 1 or not isinstance(named[0], Node) or named[0] in given:
+        if len(named) != 1 or not isinstance(named[0], Node) or named[0] in by_node:
             names = ", ".join(f"'{node.name}'" for node in inputs) or "none"
             raise FeedError(
                 message(
@@ -144,16 +144,16 @@ def named_feeds(who: str, loss: Node, feeds: Any) -> dict[Node, Any]:
                     need=f"inputs of the loss, or their names: {names}",
                 )
             )
-        given[named[0]] = value
+        by_node[named[0]] = value
     for node in inputs:
-        if node not in given:
+        if node not in by_node:
             raise FeedError(
                 message(
                     f"{who}: the loss reads the input '{node.name}' ({node.type}), not fed",
                     hint=f"{who}(..., feeds={{{node.name}: array}})",
                 )
             )
-    return given
+    return by_node
 
 
 def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
@@ -181,48 +181,48 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
             array = plain_array(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise FeedError(message(f"{_label(node)} cannot be made an array: {error}")) from None
-    wanted = node.dtype
+    expected = node.dtype
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype != wanted:
+    if array.dtype != expected:
         weak = not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "dtype")
         try:
-            given = canonical(array.dtype)
+            fed_dtype = canonical(array.dtype)
         except DTypeError:
             what, hint = unlike_numbers(value, array)
             raise FeedError(
                 message(
                     f"{_label(node)} is fed {what}",
-                    need=f"numbers of dtype {wanted.name}",
+                    need=f"numbers of dtype {expected.name}",
                     hint=hint,
                 )
             ) from None
         if strict and not weak:
             raise FeedError(
                 message(
-                    f"{_label(node)} is fed {given.name}, and strict_feeds is on",
-                    need=wanted.name,
-                    hint=f"array.astype('{wanted.name}')",
+                    f"{_label(node)} is fed {fed_dtype.name}, and strict_feeds is on",
+                    need=expected.name,
+                    hint=f"array.astype('{expected.name}')",
                 )
             )
-        if not can_hold(value, array, wanted):
+        if not can_hold(value, array, expected):
             why = (
-                f", some of which {wanted.name} does not hold exactly"
-                if given.kind in "iu" and is_inexact(wanted)
-                else f" values that {wanted.name} does not hold"
+                f", some of which {expected.name} does not hold exactly"
+                if fed_dtype.kind in "iu" and is_inexact(expected)
+                else f" values that {expected.name} does not hold"
             )
             raise FeedError(
                 message(
-                    f"{_label(node)} is fed {given.name}{why}",
-                    need=f"{wanted.name}, or values that it holds",
+                    f"{_label(node)} is fed {fed_dtype.name}{why}",
+                    need=f"{expected.name}, or values that it holds",
                     hint=(
                         "array.real, array.imag, or an input of a complex dtype"
-                        if given.kind == "c" and wanted.kind != "c"
-                        else hint_of_width(array, wanted) or f"array.astype('{wanted.name}')"
+                        if fed_dtype.kind == "c" and expected.kind != "c"
+                        else hint_of_width(array, expected) or f"array.astype('{expected.name}')"
                     ),
                 )
             )
-        array = narrowed(array, wanted, lambda: _label(node))
+        array = narrowed(array, expected, lambda: _label(node))
     if array.ndim != len(node.shape):
         one = isinstance(value, (tuple, list)) and len(value) == 1
         one = one and hasattr(value[0], "shape") and len(value[0].shape) == len(node.shape)

@@ -83,12 +83,12 @@ def fed_labels(graph: Graph, trace: Trace) -> tuple[FedLabels, ...]:
 
     Labels that are computed otherwise are not among them.
     """
-    found = []
+    labels = []
     for member, marker in _marked(trace):
         source, steps = _source(member)
         if is_among(source, graph.inputs):
-            found.append(FedLabels(index_of(graph.inputs, source), source, steps, marker))
-    return tuple(found)
+            labels.append(FedLabels(index_of(graph.inputs, source), source, steps, marker))
+    return tuple(labels)
 
 
 def with_marked_labels(graph: Graph, trace: Trace) -> Graph:

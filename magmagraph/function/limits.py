@@ -35,21 +35,21 @@ def bytes_of(limit: Any) -> int:
     >>> bytes_of("8GiB"), bytes_of("1.5 MB"), bytes_of(4096)
     (8589934592, 1500000, 4096)
     """
-    found = None
+    count = None
     if isinstance(limit, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", limit)
         if match is not None and match[2].lower() in _UNITS:
-            found = int(float(match[1]) * _UNITS[match[2].lower()])
+            count = int(float(match[1]) * _UNITS[match[2].lower()])
     elif isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit == limit:
-        found = int(min(limit, float(1 << 62)))
-    if found is None or found <= 0:
+        count = int(min(limit, float(1 << 62)))
+    if count is None or count <= 0:
         raise ConfigError(
             message(
                 f"memory_limit={limit!r}",
                 need="bytes: a positive number, or a text such as '8GiB' or '500MB'",
             )
         )
-    return found
+    return count
 
 
 def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitError:
@@ -86,7 +86,7 @@ def _rows(memory: Memory, timeline: Timeline) -> list[str]:
 
 
 def largest(
-    dim: str, known: Mapping[str, int], names: set[str], fits: Callable[[Mapping[str, int]], bool]
+    dim: str, sizes: Mapping[str, int], names: set[str], fits: Callable[[Mapping[str, int]], bool]
 ) -> int:
     """Return the largest size of a dimension with which a plan fits; 0 where none does.
 
@@ -113,7 +113,7 @@ def largest(
                 need=f"one of {', '.join(sorted(names)) or 'none: all extents are numbers'}",
             )
         )
-    missing = sorted(names - {dim} - known.keys())
+    missing = sorted(names - {dim} - sizes.keys())
     if missing:
         raise FeedError(
             message(
@@ -124,7 +124,7 @@ def largest(
         )
 
     def at(size: int) -> bool:
-        return fits({**known, dim: size})
+        return fits({**sizes, dim: size})
 
     if not at(1):
         return 0

@@ -57,17 +57,19 @@ def counters(outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]) -> l
     roots = [*outputs, *(value for _, value in updates)]
     if not any(node.op is MARKER and node.attrs["role"] == "seed" for node in topological(roots)):
         return []
-    made = (
+    variables = (
         variable("loss_scale", init=np.float32(INITIAL if updates else FETCHED)),
         variable("loss_scale_steps", init=np.int32(0)),
         variable("loss_scale_skipped", init=np.int32(0)),
     )
-    return [(v, MARKER(v, role=role)) for v, role in zip(made, STATE, strict=True)]
+    return [(v, MARKER(v, role=role)) for v, role in zip(variables, STATE, strict=True)]
 
 
 def found_in(updates: Iterable[tuple[Node, Node]]) -> LossScale | None:
     """Return the state that a function's updates hold, or None."""
-    held = {value.attrs["role"]: variable for variable, value in updates if is_scaling_state(value)}
-    if len(held) < len(STATE):
+    by_role = {
+        value.attrs["role"]: variable for variable, value in updates if is_scaling_state(value)
+    }
+    if len(by_role) < len(STATE):
         return None
-    return LossScale(*(cast(Variable, held[role]) for role in (SCALE, STEPS, SKIPPED)))
+    return LossScale(*(cast(Variable, by_role[role]) for role in (SCALE, STEPS, SKIPPED)))

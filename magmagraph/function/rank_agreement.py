@@ -19,10 +19,10 @@ __all__ = ["Together"]
 
 def _apart(every: Sequence[Any], label: str) -> str:
     """Return an error message where ranks would send in different calls."""
-    held = [dict(values) for values in every]
-    names = [name for name in held[0] if len({values.get(name) for values in held}) > 1]
+    settings = [dict(values) for values in every]
+    names = [name for name in settings[0] if len({values.get(name) for values in settings}) > 1]
     name = names[0] if names else "a variable"
-    shown = ", ".join(f"{values.get(name)} on {rank}" for rank, values in enumerate(held))
+    shown = ", ".join(f"{values.get(name)} on {rank}" for rank, values in enumerate(settings))
     return message(
         f"'{name}', by which calls of {label} send, differs between ranks: {shown}",
         need="one value on all of them; no rank has changed a variable",
@@ -90,10 +90,10 @@ class Together:
             return
         self.met = True
         anew = counted if counted is not None and counted.anew else None
-        told = ranks.agree(failure or anew, self._where)
-        if told is None or failure is not None:
+        answers = ranks.agree(failure or anew, self._where)
+        if answers is None or failure is not None:
             return
-        failed = [one if isinstance(one, Failed) else None for one in told]
+        failed = [one if isinstance(one, Failed) else None for one in answers]
         if any(failed):
             raise refused(failed, ranks, f"no rank has changed a variable by {self.label}")
         values = () if counted is None else counted.values
@@ -115,11 +115,11 @@ class Together:
         assert world is not None
         self.asked = True
         about = f"making the plan of {self.name or 'a function'}"
-        told = world.exchange((value if world.rank == 0 else None, failure), about)
-        failures = [theirs for _, theirs in told]
+        answers = world.exchange((value if world.rank == 0 else None, failure), about)
+        failures = [theirs for _, theirs in answers]
         if failure is None and any(failures):
             raise refused(failures, world, f"no plan of {self.label} was made")
-        return told[0][0]
+        return answers[0][0]
 
     def fail(self, error: BaseException, compiled: bool) -> None:
         """Tell the other ranks of an error, where they wait for this one to begin a call.

@@ -85,14 +85,14 @@ def substitute(target: Any, replacements: Mapping[Node, Any]) -> Any:
 
 def _checked(replacements: Mapping[Node, Any], present: Any) -> dict[Node, Node]:
     """Return the replacements as nodes with the types of the replaced nodes."""
-    known = {id(node) for node in present}
+    present_ids = {id(node) for node in present}
     checked: dict[Node, Node] = {}
     for old, value in replacements.items():
         if not isinstance(old, Node):
             raise GraphError(
                 message(f"substitute: a key is {type(old).__name__}, not a node")
             )
-        if id(old) not in known:
+        if id(old) not in present_ids:
             raise GraphError(
                 message(
                     f"substitute: the target does not contain {describe(old)}",
@@ -125,15 +125,15 @@ def _fitted(old: Node, value: Any) -> Node:
 
 def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Function:
     state = function.__getstate__()
-    given = state["outputs"]
+    outputs_tree = state["outputs"]
     nodes, pairs = state["program"]  # what a strategy has made of it is built again below
     roots = [*nodes, *(value for _, value in pairs), *state["effects"]]
     checked = _checked(replacements, [*topological(roots), *state["inputs"]])
-    made = rebuild(roots, checked)
+    rebuilt = rebuild(roots, checked)
     count = len(nodes)
     variables = [variable for variable, _ in pairs]
     updated = count + len(pairs)
-    new_pairs = list(zip(variables, made[count:updated], strict=True))
+    new_pairs = list(zip(variables, rebuilt[count:updated], strict=True))
     inputs: list[Node] = []
     for node in state["inputs"]:
         new = checked.get(node, node)
@@ -141,18 +141,18 @@ def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Functi
             inputs.append(new)
     inputs += [
         node
-        for node in topological(made)
+        for node in topological(rebuilt)
         if node.op.kind is Kind.LEAF and "key" in node.attrs and not is_among(node, inputs)
     ]
-    state["program"] = outputs, updates = made[:count], new_pairs
+    state["program"] = outputs, updates = rebuilt[:count], new_pairs
     strategy = state["settings"]["distribute"]
     if strategy is not None:
         outputs, updates = strategy.prepared(outputs, updates)
     check_leaves(tuple(inputs), outputs, updates)
     state["inputs"] = tuple(inputs)
-    state["outputs"] = None if given is None else like(given, outputs)
+    state["outputs"] = None if outputs_tree is None else like(outputs_tree, outputs)
     state["updates"] = updates
-    state["effects"] = tuple(made[updated:])
+    state["effects"] = tuple(rebuilt[updated:])
     result = Function.__new__(Function)
     result.__setstate__(state)
     return result

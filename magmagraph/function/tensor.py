@@ -166,11 +166,11 @@ class Tensor(Displayed):
         array([7., 2.], dtype=float32)
         """
         if isinstance(values, Variable):
-            made = cls.__new__(cls)
+            tensor = cls.__new__(cls)
             storage = VariableStorage(values.state, partial(device_arrays, int(device)))
             shape = values.state.held.shape
-            made._set(storage, shape, _strides(shape), 0, "managed", int(device))
-            return made
+            tensor._set(storage, shape, _strides(shape), 0, "managed", int(device))
+            return tensor
         array = host_values(values)
         return cls(array.shape, array, array.dtype, memory, device)
 
@@ -295,22 +295,22 @@ class Tensor(Displayed):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write values that broadcast to the part at an index."""
-        given = host_values(value)
-        if given.dtype != self.dtype and not can_hold(value, given, self.dtype):
+        values = host_values(value)
+        if values.dtype != self.dtype and not can_hold(value, values, self.dtype):
             raise DTypeError(
                 message(
-                    f"a tensor of {self.dtype.name} is given {given.dtype.name}",
+                    f"a tensor of {self.dtype.name} is given {values.dtype.name}",
                     need="values of its kind that fit",
                     hint=f"value.astype('{self.dtype.name}')",
                 )
             )
         parts = _parts(index)
-        wanted = self._shadow_shape(parts)
+        part_shape = self._shadow_shape(parts)
         try:
-            fitted = np.broadcast_to(given, wanted)
+            fitted = np.broadcast_to(values, part_shape)
         except ValueError:
             raise ShapeError(
-                message(f"values of shape {given.shape} for a part of shape {wanted}")
+                message(f"values of shape {values.shape} for a part of shape {part_shape}")
             ) from None
         flat = self._storage.host(write=True)
         self._seen(flat)[parts] = fitted
@@ -391,8 +391,8 @@ class Tensor(Displayed):
             base = base.base
         first = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         size = self.dtype.itemsize
-        made = Tensor.__new__(type(self))
-        made._set(
+        tensor = Tensor.__new__(type(self))
+        tensor._set(
             self._storage,
             view.shape,
             tuple(stride // size for stride in view.strides),
@@ -400,7 +400,7 @@ class Tensor(Displayed):
             self._memory,
             self._device,
         )
-        return made
+        return tensor
 
     def reshape(self, *shape: Any) -> Tensor:
         """Return it in another shape: a view, or a copy where strides allow none.
@@ -417,13 +417,13 @@ class Tensor(Displayed):
             view = np.reshape(shadow, tuple(extents), copy=False)
         except ValueError:
             try:
-                wanted = np.broadcast_to(np.int8(0), self.size).reshape(tuple(extents)).shape
+                new_shape = np.broadcast_to(np.int8(0), self.size).reshape(tuple(extents)).shape
             except ValueError:
                 raise ShapeError(
                     message(f"a tensor of shape {self._shape} as {tuple(extents)}",
                             need=f"{self.size} elements")
                 ) from None
-            return Tensor.of(self.numpy().reshape(wanted), self._memory, self._device)
+            return Tensor.of(self.numpy().reshape(new_shape), self._memory, self._device)
         return self._view(view)
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
@@ -456,12 +456,12 @@ class Tensor(Displayed):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the values for NumPy."""
-        held = self.numpy()
-        if dtype is not None and np.dtype(dtype) != held.dtype:
+        array = self.numpy()
+        if dtype is not None and np.dtype(dtype) != array.dtype:
             if copy is False:
                 raise ValueError("values of another dtype are a copy")
-            return held.astype(dtype)
-        return held.copy() if copy else held
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __dlpack__(self, **options: Any) -> Any:
         """Return a capsule for DLPack: of the device for memory that is there."""
@@ -475,8 +475,8 @@ class Tensor(Displayed):
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return where a capsule's memory is."""
         if self._memory in ("device", "cuda_managed"):
-            found: tuple[int, int] = self.cupy().__dlpack_device__()
-            return found
+            device: tuple[int, int] = self.cupy().__dlpack_device__()
+            return device
         return (1, 0)
 
     @property
@@ -522,9 +522,9 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def host_values(given: Any) -> np.ndarray:
+def host_values(values: Any) -> np.ndarray:
     """Return values of any library as an array of the host."""
-    return given.numpy() if isinstance(given, Tensor) else host_array(given)
+    return values.numpy() if isinstance(values, Tensor) else host_array(values)
 
 
 def _values(shape: tuple[int, ...], init: Any, dtype: Any) -> np.ndarray:
@@ -532,8 +532,8 @@ def _values(shape: tuple[int, ...], init: Any, dtype: Any) -> np.ndarray:
     if init is None:
         return np.zeros(shape, element or config.float_dtype)
     if callable(init) and not isinstance(init, Tensor):
-        wanted = element or config.float_dtype
-        return np.asarray(init(shape, wanted), wanted)
+        target_dtype = element or config.float_dtype
+        return np.asarray(init(shape, target_dtype), target_dtype)
     if isinstance(init, str):
         raise ConfigError(
             message(
@@ -542,13 +542,13 @@ def _values(shape: tuple[int, ...], init: Any, dtype: Any) -> np.ndarray:
                 hint=f"mg.init.{init}(...)" if init in initializers.__all__ else None,
             )
         )
-    given = host_values(init)
+    array = host_values(init)
     if element is None:
-        element = canonical(given.dtype) if hasattr(init, "dtype") else constant(init).dtype
+        element = canonical(array.dtype) if hasattr(init, "dtype") else constant(init).dtype
     try:
-        return np.array(np.broadcast_to(given, shape), element)
+        return np.array(np.broadcast_to(array, shape), element)
     except ValueError:
         raise ShapeError(
-            message(f"a tensor of shape {shape} is given values of shape {given.shape}",
+            message(f"a tensor of shape {shape} is given values of shape {array.shape}",
                     need="values that broadcast to the shape")
         ) from None

@@ -164,21 +164,21 @@ class Traced:
 
         `shapes` are those of the inputs; None leaves all extents but 1 open.
         """
-        known = None if shapes is None else iter(shapes)
+        remaining_shapes = None if shapes is None else iter(shapes)
         inputs: list[Node] = []
-        given: list[Any] = []
+        arguments: list[Any] = []
         for label, leaf in call.members:
             if not hasattr(leaf, "dtype"):
-                given.append(leaf.value if isinstance(leaf, _Static) else leaf)
+                arguments.append(leaf.value if isinstance(leaf, _Static) else leaf)
                 continue
             shape: Sequence[Any] = (
                 [1 if extent == 1 else None for extent in leaf.shape]
-                if known is None
-                else next(known)
+                if remaining_shapes is None
+                else next(remaining_shapes)
             )
             inputs.append(input(label, shape, canonical(leaf.dtype)))
-            given.append(inputs[-1])
-        positional, named = like(call.arguments, given)
+            arguments.append(inputs[-1])
+        positional, named = like(call.arguments, arguments)
         if self._signature is not None:
             try:
                 self._signature.bind(*positional, **named)
@@ -385,8 +385,8 @@ def value_and_grad(loss: Any, wrt: Any = None, *, unused: str = "raise") -> Any:
 def _is_function(loss: Any, wrt: Any) -> bool:
     """Return whether a Python function is to be differentiated, by positions of arguments."""
     places = wrt if isinstance(wrt, tuple) else (0 if wrt is None else wrt,)
-    known = all(isinstance(place, int) and not isinstance(place, bool) for place in places)
-    return callable(loss) and not isinstance(loss, Node) and known
+    valid = all(isinstance(place, int) and not isinstance(place, bool) for place in places)
+    return callable(loss) and not isinstance(loss, Node) and valid
 
 
 def _given(name: str, wrt: Any) -> Any:
@@ -417,16 +417,16 @@ def _derivative(function: Callable[..., Any], wrt: Any, unused: str, *, with_val
         targets = [args[place] for place in places]
         nodes = [as_node(leaf) for _, leaf in leaves(targets, "argument")]
         free = [input(node.name or "argument", node.shape, node.dtype) for node in nodes]
-        given = list(args)
+        arguments = list(args)
         for place, target in zip(places, like(targets, free), strict=True):
-            given[place] = target
-        loss = function(*given, **named)
-        wanted = tuple(given[place] for place in places)
-        gradients = grad_of_node(loss, wanted if isinstance(wrt, tuple) else wanted[0],
+            arguments[place] = target
+        loss = function(*arguments, **named)
+        chosen = tuple(arguments[place] for place in places)
+        gradients = grad_of_node(loss, chosen if isinstance(wrt, tuple) else chosen[0],
                                  unused=unused)  # fmt: skip
         result = (loss, gradients) if with_value else gradients
-        found = [node for _, node in leaves(result, "")]
-        return like(result, rebuild(found, dict(zip(free, nodes, strict=True))))
+        members = [node for _, node in leaves(result, "")]
+        return like(result, rebuild(members, dict(zip(free, nodes, strict=True))))
 
     return Traced(derivative)
 
@@ -487,17 +487,17 @@ def _member(label: str, leaf: Any) -> Any:
         return host_values(leaf)
     if isinstance(leaf, _NUMBERS):
         return leaf
-    held = leaf.value if isinstance(leaf, _Static) else leaf
+    value = leaf.value if isinstance(leaf, _Static) else leaf
     try:
-        hash(held)
+        hash(value)
     except (TypeError, ValueError):
         raise ArgumentError(
             message(
-                f"{label} is {type(held).__name__}, which is not hashable",
+                f"{label} is {type(value).__name__}, which is not hashable",
                 need="a hashable value"
                 if isinstance(leaf, _Static)
                 else "arrays, numbers, lists, tuples and dicts of these, or hashable values",
-                hint="a tuple" if isinstance(held, list) else None,
+                hint="a tuple" if isinstance(value, list) else None,
             )
         ) from None
     return leaf
@@ -523,8 +523,8 @@ def _float_dtype(arrays: Sequence[Any]) -> np.dtype:
     """Return the dtype that Python numbers have beside some arrays."""
     dtypes = [canonical(array.dtype) for array in arrays]
     floats = [np.empty(0, dtype).real.dtype if is_complex(dtype) else dtype for dtype in dtypes]
-    found = [dtype for dtype in floats if is_float(dtype)]
-    return promote(*found) if found else canonical(config.float_dtype)
+    candidates = [dtype for dtype in floats if is_float(dtype)]
+    return promote(*candidates) if candidates else canonical(config.float_dtype)
 
 
 def _number(value: Any, width: np.dtype) -> np.ndarray:

@@ -98,8 +98,8 @@ class Ablations(Displayed):
         for row in self.rows:
             if row.name == name:
                 return row
-        known = ", ".join(row.name for row in self.rows)
-        raise KeyError(f"no pass {name!r} was left out; there are {known}")
+        names = ", ".join(row.name for row in self.rows)
+        raise KeyError(f"no pass {name!r} was left out; there are {names}")
 
     def __iter__(self) -> Iterator[Ablation]:
         return iter(self.rows)
@@ -242,10 +242,10 @@ def _without(function: Any, skip: tuple[str, ...]) -> Any:
 
 def _bodies(function: Any) -> list[str]:
     """Return the plans of loops' and branches' bodies: passes work on them, too."""
-    found: list[str] = []
+    texts: list[str] = []
     for body in function.bodies:
-        found += [dump(body.plan, data=False), *_bodies(body)]
-    return found
+        texts += [dump(body.plan, data=False), *_bodies(body)]
+    return texts
 
 
 def _count(feeds: Feeds) -> int:

@@ -86,8 +86,8 @@ def evidence(
         parts["profile"] = _profile(function, measured, positions)
     if check:
         try:
-            found = checking.check(function, *feeds, **named)
-            parts["check"] = _check(function, found, positions)
+            checked = checking.check(function, *feeds, **named)
+            parts["check"] = _check(function, checked, positions)
         except MagmagraphError as error:  # what has no reference in float64, say
             parts["check"] = {"ok": None, "notes": [str(error).splitlines()[0]]}
     if ablate:
@@ -104,12 +104,12 @@ def evidence(
 def _users(function: Any) -> dict[Node, int]:
     """Return the position of each of the user's nodes, and of those of the source graph."""
     source: Graph = function.source_graph
-    found: dict[Node, int] = {}
+    first_user: dict[Node, int] = {}
     for i, node in enumerate(source.nodes):
-        found[node] = i
+        first_user[node] = i
         for user in function.trace.sources.get(node, ()):
-            found.setdefault(user, i)
-    return found
+            first_user.setdefault(user, i)
+    return first_user
 
 
 def _at(nodes: Iterable[Node], positions: Positions) -> list[int]:
@@ -123,10 +123,10 @@ def _profile(function: Any, measured: Profile, positions: Positions) -> dict[str
     placed = getattr(function._last, "streams", None)
     streams = [None] * len(measured.steps) if placed is None else placed()
     for step, stream in zip(measured.steps, streams, strict=True):
-        held = step.as_dict()
-        held.pop("nodes")
+        fields = step.as_dict()
+        fields.pop("nodes")
         steps.append(
-            {**held, "source_nodes": _at(step.nodes, positions), "stream": stream, "begin": begin}
+            {**fields, "source_nodes": _at(step.nodes, positions), "stream": stream, "begin": begin}
         )
         begin += step.nanoseconds
     return {
@@ -145,43 +145,43 @@ def _profile(function: Any, measured: Profile, positions: Positions) -> dict[str
 def _shared(measured: Profile, positions: Positions) -> list[dict[str, Any]]:
     """Return time, bytes and arithmetic of the steps shared out to the nodes of the source."""
     weights = measured.weights or {}
-    found: dict[int, list[float]] = {}
+    by_node: dict[int, list[float]] = {}
     for step in measured.steps:
         whole = sum(weights.get(node, 1) for node in step.nodes)
         for node in step.nodes:
             if node not in positions:
                 continue
             share = weights.get(node, 1) / whole
-            sums = found.setdefault(positions[node], [0.0, 0.0, 0.0])
+            sums = by_node.setdefault(positions[node], [0.0, 0.0, 0.0])
             for i, amount in enumerate((step.nanoseconds, step.bytes, step.flops)):
                 sums[i] += amount * share
     return [
         {"node": node, "nanoseconds": round(ns), "bytes": round(moved), "flops": round(flops)}
-        for node, (ns, moved, flops) in sorted(found.items())
+        for node, (ns, moved, flops) in sorted(by_node.items())
     ]
 
 
-def _check(function: Any, found: Check, positions: Positions) -> dict[str, Any]:
+def _check(function: Any, checked: Check, positions: Positions) -> dict[str, Any]:
     graphs = {name: after for name, _, after in function.report.steps()}
     blame: dict[str, Any] | None = None
-    if found.blame is not None:
-        graph = graphs.get(found.blame.name)
+    if checked.blame is not None:
+        graph = graphs.get(checked.blame.name)
         blame = {
-            **found.blame.as_dict(),
-            "pass": found.blame.name,
-            "node": _numbered(graph).get(found.blame.node),
-            "source_nodes": _at(found.blame.sources, positions),
+            **checked.blame.as_dict(),
+            "pass": checked.blame.name,
+            "node": _numbered(graph).get(checked.blame.node),
+            "source_nodes": _at(checked.blame.sources, positions),
         }
     return {
-        "ok": found.ok,
-        "measures": [measure.as_dict() for measure in found.measures],
+        "ok": checked.ok,
+        "measures": [measure.as_dict() for measure in checked.measures],
         "blame": blame,
-        "repairs": found.repairs,
-        "not_finite": None if found.not_finite is None else positions.get(found.not_finite),
-        "notes": found.notes,
+        "repairs": checked.repairs,
+        "not_finite": None if checked.not_finite is None else positions.get(checked.not_finite),
+        "notes": checked.notes,
         "nodes": [
             {"node": positions[node], "error": plain(error)}
-            for node, error in found.node_errors.items()
+            for node, error in checked.node_errors.items()
             if node.op.kind is not Kind.LEAF
         ],
         "passes": [
@@ -193,7 +193,7 @@ def _check(function: Any, found: Check, positions: Positions) -> dict[str, Any]:
                     if node in errors
                 ],
             }
-            for name, errors in found.pass_errors.items()
+            for name, errors in checked.pass_errors.items()
         ],
     }
 
@@ -202,10 +202,10 @@ def _numbered(graph: Any) -> dict[Node, int]:
     return {n: i for i, n in enumerate(graph.nodes)} if isinstance(graph, Graph) else {}
 
 
-def _ablate(found: Ablations) -> dict[str, Any]:
-    held = found.as_dict()
-    held.pop("version")
-    return held
+def _ablate(ablations: Ablations) -> dict[str, Any]:
+    fields = ablations.as_dict()
+    fields.pop("version")
+    return fields
 
 
 def rewrites(function: Any) -> Iterable[dict[str, Any]]:
@@ -222,16 +222,16 @@ def rewrites(function: Any) -> Iterable[dict[str, Any]]:
         pending = list(before.nodes)
         seen = set(pending)
         for node in pending:  # grows by what was made and replaced within the pass
-            for by, rule, made in trace.became.get(node, ()):
+            for by, rule, new_node in trace.became.get(node, ()):
                 if by != name:
                     continue
                 yield {
                     "pass": name,
                     "rule": rule,
                     "before": old.get(node),
-                    "after": new.get(made),
+                    "after": new.get(new_node),
                     "line": str(node.line) if node.line else "",
                 }
-                if made not in seen:
-                    seen.add(made)
-                    pending.append(made)
+                if new_node not in seen:
+                    seen.add(new_node)
+                    pending.append(new_node)

@@ -209,11 +209,11 @@ def explain(function: Any, node: Node) -> Explanation:
             )
         )
     function.compile()
-    found = Explanation(node, list(function.trace.sources.get(member, [node])))
-    here = _follow(function, member, found)
+    explanation = Explanation(node, list(function.trace.sources.get(member, [node])))
+    here = _follow(function, member, explanation)
     if here:
-        _locate(function, here, found)
-    return found
+        _locate(function, here, explanation)
+    return explanation
 
 
 def _label(node: Node) -> str:
@@ -221,22 +221,22 @@ def _label(node: Node) -> str:
     return f"{node.op.name}{name} : {node.type}"
 
 
-def _follow(function: Any, member: Node, found: Explanation) -> dict[Node, bool]:
+def _follow(function: Any, member: Node, explanation: Explanation) -> dict[Node, bool]:
     """Go through the passes; return the nodes of the last graph that compute the node."""
     here: dict[Node, bool] = {member: False}
     for name, before, after in function.report.steps():
         if not isinstance(after, Graph):
             continue
-        found.stages += _refused(function, name, here)
+        explanation.stages += _refused(function, name, here)
         if after is before:
             continue
-        nexts, made = advance(function.trace, name, after, here)
+        nexts, steps = advance(function.trace, name, after, here)
         if not nexts:
-            nexts = _absorbed(function, name, before, after, here, found)
+            nexts = _absorbed(function, name, before, after, here, explanation)
             if not nexts:
                 return {}
         elif not same_nodes(list(nexts), list(here)):
-            found.stages.append(_replaced(name, here, nexts, made))
+            explanation.stages.append(_replaced(name, here, nexts, steps))
         here = nexts
     return here
 
@@ -253,21 +253,21 @@ def _refused(function: Any, name: str, here: dict[Node, bool]) -> list[Stage]:
 
 
 def _replaced(
-    name: str, here: dict[Node, bool], nexts: dict[Node, bool], made: list[Move]
+    name: str, here: dict[Node, bool], nexts: dict[Node, bool], steps: list[Move]
 ) -> Stage:
-    rules = tuple(dict.fromkeys(move.rule for move in made))
-    told = [rule for rule in rules if rule != OPERANDS] or list(rules)
+    rules = tuple(dict.fromkeys(move.rule for move in steps))
+    shown_rules = [rule for rule in rules if rule != OPERANDS] or list(rules)
     news = [node for node in nexts if node not in here] or list(nexts)
     shown = ", ".join(map(_label, news))
     old = next(iter(here))
     if all(node.op.kind is Kind.LEAF and "value" in node.attrs for node in news):
-        text = f"folded into the constant {news[0].attrs['value']!s:.60} ({', '.join(told)})"
-    elif told == [OPERANDS]:
+        text = f"folded into the constant {news[0].attrs['value']!s:.60} ({', '.join(shown_rules)})"
+    elif shown_rules == [OPERANDS]:
         text = f"rebuilt with new operands: {shown}"
     elif all(nexts.values()) and INSIDE in rules:
         text = f"fused into {shown}, which does not store it"
     else:
-        text = f"{_label(old)} became {shown} ({', '.join(told)})"
+        text = f"{_label(old)} became {shown} ({', '.join(shown_rules)})"
     return Stage(name, rules, text, tuple(nexts))
 
 
@@ -277,7 +277,7 @@ def _absorbed(
     before: Graph,
     after: Graph,
     here: dict[Node, bool],
-    found: Explanation,
+    explanation: Explanation,
 ) -> dict[Node, bool]:
     """Return what took in a node that is gone: the replacements of its nearest readers."""
     seen: set[Node] = set(here)
@@ -290,28 +290,28 @@ def _absorbed(
             if reader in seen:
                 continue
             seen.add(reader)
-            nexts, made = advance(function.trace, name, after, {reader: False})
-            rules = [move.rule for move in made if move.rule != OPERANDS]
+            nexts, steps = advance(function.trace, name, after, {reader: False})
+            rules = [move.rule for move in steps if move.rule != OPERANDS]
             if rules and nexts:
                 stopped[rules[-1]] = reader
                 taken.update(nexts)
             elif not nexts:
                 pending.append(reader)
     if not stopped:
-        found.stages.append(Stage(name, (), "dropped: no longer used", ()))
+        explanation.stages.append(Stage(name, (), "dropped: no longer used", ()))
         return {}
-    told = ", ".join(f"'{rule}'" for rule in stopped)
+    rule_names = ", ".join(f"'{rule}'" for rule in stopped)
     where = _label(next(iter(stopped.values())))
     computing = {n: True for n in taken if n.op.kind is not Kind.LEAF}
     if computing:
-        text = f"absorbed by {', '.join(map(_label, computing))} ({told} at {where})"
+        text = f"absorbed by {', '.join(map(_label, computing))} ({rule_names} at {where})"
     else:
-        text = f"eliminated ({told} at {where})"
-    found.stages.append(Stage(name, tuple(stopped), text, tuple(computing)))
+        text = f"eliminated ({rule_names} at {where})"
+    explanation.stages.append(Stage(name, tuple(stopped), text, tuple(computing)))
     return computing
 
 
-def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
+def _locate(function: Any, here: dict[Node, bool], explanation: Explanation) -> None:
     """Add the steps that compute the nodes, or the slots of their values."""
     plan: Plan = function.plan
     # What ends sums computes what the launch before it has begun, which is named.
@@ -321,13 +321,13 @@ def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
         for computed in step.computed if step.role not in left_out else ():
             steps.setdefault(computed, []).append(i)
     for node, inside in here.items():
-        made, index = maker(node)
-        if made in steps:
-            numbers = steps[made]
-            number = next((i for i in numbers if plan.steps[i].makes(made, index)), numbers[0])
+        producer, index = maker(node)
+        if producer in steps:
+            numbers = steps[producer]
+            number = next((i for i in numbers if plan.steps[i].makes(producer, index)), numbers[0])
             step = plan.steps[number]
-            value = step.makes(made, index) or step.outputs[0]
-            found.kernels.append(
+            value = step.makes(producer, index) or step.outputs[0]
+            explanation.kernels.append(
                 KernelUse(
                     step=number,
                     family=step.kernel,
@@ -337,12 +337,12 @@ def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
                     inside=inside,
                     ways=_ways(function, number),
                     fallbacks=tuple(
-                        str(row) for row in function.report.fallbacks if row.node is made
+                        str(row) for row in function.report.fallbacks if row.node is producer
                     ),
                 )
             )
-        elif made.op.kind is Kind.LEAF:
-            found.memory = _leaf_memory(plan, made)
+        elif producer.op.kind is Kind.LEAF:
+            explanation.memory = _leaf_memory(plan, producer)
 
 
 def _ways(function: Any, number: int) -> tuple[str, ...]:

@@ -72,8 +72,8 @@ def members(
     graph = what if isinstance(what, (Graph, Node)) else getattr(what, "graph", what)
     if isinstance(graph, Graph):
         leaves = dict.fromkeys((*graph.inputs, *graph.nodes))
-        known = graph.nodes if len(leaves) == len(graph.nodes) else tuple(leaves)
-        return known, graph.outputs, graph.updates
+        nodes = graph.nodes if len(leaves) == len(graph.nodes) else tuple(leaves)
+        return nodes, graph.outputs, graph.updates
     roots = _roots(graph)
     return topological(roots), roots, ()
 

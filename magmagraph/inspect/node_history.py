@@ -78,12 +78,12 @@ def advance(
 ) -> tuple[dict[Node, bool], list[Move]]:
     """Return the nodes that represent some nodes after a pass, and the rewrites between."""
     present = set(after.nodes)
-    made = list(moves(trace, name, nodes))
-    found: dict[Node, bool] = {}
-    for node, inside in [*nodes.items(), *((move.new, move.inside) for move in made)]:
+    steps = list(moves(trace, name, nodes))
+    successors: dict[Node, bool] = {}
+    for node, inside in [*nodes.items(), *((move.new, move.inside) for move in steps)]:
         if node in present:
-            found[node] = found.get(node, True) and inside
-    return found, made
+            successors[node] = successors.get(node, True) and inside
+    return successors, steps
 
 
 def source_nodes(function: Any) -> dict[Node, Node]:
@@ -137,14 +137,14 @@ def step_describer(function: Any) -> Callable[[Node], str]:
 
     The history is looked up at its first call.
     """
-    known: list[dict[Node, list[Node]]] = []
+    cache: list[dict[Node, list[Node]]] = []
 
     def describe_step(node: Node) -> str:
-        if not known:
-            known.append(users_of(function))
-        found = known[0].get(node) or function.trace.origins(node) or [node]
-        shown = dict.fromkeys(describe(user) for user in found[:2])
-        return "; ".join(shown) + (" ..." if len(found) > 2 else "")
+        if not cache:
+            cache.append(users_of(function))
+        origins = cache[0].get(node) or function.trace.origins(node) or [node]
+        shown = dict.fromkeys(describe(user) for user in origins[:2])
+        return "; ".join(shown) + (" ..." if len(origins) > 2 else "")
 
     return describe_step
 

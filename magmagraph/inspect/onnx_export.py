@@ -120,16 +120,16 @@ def _ends(what: Any) -> tuple[list[Node], list[tuple[str, Node]]]:
         return list(what.inputs), [
             (node.name or f"output_{i}", node) for i, node in enumerate(model_outputs)
         ]
-    found = leaves(what, "output")
-    if not found or not all(isinstance(node, Node) for _, node in found):
+    labelled = leaves(what, "output")
+    if not labelled or not all(isinstance(node, Node) for _, node in labelled):
         raise GraphError(
             message(
                 f"{type(what).__name__} holds no nodes",
                 need="a function, a model, a node, or a list or dict of nodes",
             )
         )
-    outputs = [(node.name or label, node) for label, node in found]
-    inputs = [node for node in topological([n for _, n in found]) if "key" in node.attrs]
+    outputs = [(node.name or label, node) for label, node in labelled]
+    inputs = [node for node in topological([n for _, n in labelled]) if "key" in node.attrs]
     return inputs, outputs
 
 
@@ -256,12 +256,12 @@ class _Model:
     def _element(self, dtype: np.dtype) -> int:
         return int(getattr(self.onnx.TensorProto, _ELEMENTS.get(dtype.name, dtype.name.upper())))
 
-    def _fresh(self, wanted: str) -> str:
+    def _fresh(self, base: str) -> str:
         """Return a name that nothing has yet."""
-        name, count = wanted, 1
+        name, count = base, 1
         while name in self._taken:
             count += 1
-            name = f"{wanted}_{count}"
+            name = f"{base}_{count}"
         self._taken.add(name)
         return name
 
@@ -303,14 +303,16 @@ class _Model:
         """
         schema = self.onnx.defs.get_schema(operator, OPSET)
         letters = type_parameters(schema.inputs, len(inputs))
-        given: dict[str, int] = {}
+        element_of: dict[str, int] = {}
         for name, letter in zip(inputs, letters, strict=True):
             if name:
-                given.setdefault(letter, self.elements[name])
-        taken = {letter: self._taken_for(schema, letter, given[letter]) for letter in given}
+                element_of.setdefault(letter, self.elements[name])
+        taken = {
+            letter: self._taken_for(schema, letter, element_of[letter]) for letter in element_of
+        }
         operands = [
             self.add("Cast", name, to=taken[letter])
-            if name and given[letter] != taken[letter]
+            if name and element_of[letter] != taken[letter]
             else name
             for name, letter in zip(inputs, letters, strict=True)
         ]
@@ -319,12 +321,12 @@ class _Model:
             name = results[place]
             if operator == "Cast":
                 self.elements[name] = attributes["to"]
-            elif letter not in given:  # one element type, whatever the operands
+            elif letter not in element_of:  # one element type, whatever the operands
                 (self.elements[name],) = allowed(self.onnx, schema, letter)
             else:
                 self.elements[name] = taken[letter]
-                if taken[letter] != given[letter]:
-                    results[place] = self.add("Cast", name, to=given[letter])
+                if taken[letter] != element_of[letter]:
+                    results[place] = self.add("Cast", name, to=element_of[letter])
         return results
 
     def _taken_for(self, schema: Any, letter: str, element: int) -> int:
@@ -344,12 +346,12 @@ class _Model:
             scope = getattr(node.line, "scope", "")
             label = "/".join(part for part in (scope, node.name or node.op.name) if part)
         results = [self._fresh(label) for _ in range(count)]
-        made = self.onnx.helper.make_node(
+        onnx_node = self.onnx.helper.make_node(
             operator, list(inputs), results, name=results[0], **attributes
         )
         if node is not None and node.line:
-            made.doc_string = str(node.line)
-        self.operators.append(made)
+            onnx_node.doc_string = str(node.line)
+        self.operators.append(onnx_node)
         return results
 
     def constant(self, value: Any) -> str:
@@ -362,8 +364,8 @@ class _Model:
             self._constants[key] = self._initializer("constant", array)
         return self._constants[key]
 
-    def _initializer(self, wanted: str, array: np.ndarray) -> str:
-        name = self._fresh(wanted)
+    def _initializer(self, base: str, array: np.ndarray) -> str:
+        name = self._fresh(base)
         tensor = self.onnx.TensorProto()
         tensor.name = name
         tensor.data_type = self._element(array.dtype)
@@ -482,7 +484,7 @@ class _Model:
         for name, type_ in zip(names, parameters, strict=True):
             self.elements[name] = self._element(type_.dtype)
         results = [self.add("Identity", result) for result in fill(names)]
-        made = helper.make_graph(
+        graph = helper.make_graph(
             self.operators,
             label,
             [
@@ -494,7 +496,7 @@ class _Model:
             [helper.make_tensor_value_info(name, self.elements[name], None) for name in results],
         )
         self.operators, self.names, self._extents, self._shapes = saved
-        return made
+        return graph
 
     def run(
         self, operator: str, types: Sequence[Type], *inputs: str, **attributes: Any
@@ -524,12 +526,12 @@ _ARITHMETIC: Mapping[type[ast.operator], str] = {
 
 def _places(inputs: Sequence[Node]) -> dict[str, tuple[Node, int]]:
     """Return for each named dimension an input, and the axis of it that has just that size."""
-    found: dict[str, tuple[Node, int]] = {}
+    places: dict[str, tuple[Node, int]] = {}
     for node in inputs:
         for axis, extent in enumerate(node.shape):
             if isinstance(extent, Dim) and extent.name is not None:
-                found.setdefault(extent.name, (node, axis))
-    return found
+                places.setdefault(extent.name, (node, axis))
+    return places
 
 
 def _symbol(extent: Extent) -> str:

@@ -125,10 +125,10 @@ def peaks(
 
     def known(what: str, measure: Callable[[], float], least: float = 0.0) -> float:
         key = f"{_KEY}: {what} on {machine}"
-        held = store.get(key)
-        value = float(held) if isinstance(held, (int, float)) else float(measure())
+        stored = store.get(key)
+        value = float(stored) if isinstance(stored, (int, float)) else float(measure())
         value = round(max(value, least), 3)
-        if value != held:
+        if value != stored:
             store.set(key, value)
         return value
 
@@ -146,9 +146,9 @@ def peaks(
         name = what if size == large else f"{what} of {size} bytes"
         return known(name, lambda: streams.rate(what, size))
 
-    def level(name: str, held: int | None, *sizes: int) -> Level:
+    def level(name: str, measured: int | None, *sizes: int) -> Level:
         rates = {what: max(rate(what, size) for size in sizes) for what in STREAMS}
-        return Level(name, held, rates["sum"], rates["copy"])
+        return Level(name, measured, rates["sum"], rates["copy"])
 
     levels = []
     for name, held, count in caches:

@@ -366,8 +366,8 @@ def _by_file(lines: Iterable[str]) -> list[str]:
         numbers.setdefault(file, []).append(int(number))
     return [
         f"{file}:{number}" if first else str(number)
-        for file, found in numbers.items()
-        for first, number in zip([True] + [False] * len(found), sorted(found), strict=False)
+        for file, in_file in numbers.items()
+        for first, number in zip([True] + [False] * len(in_file), sorted(in_file), strict=False)
     ]
 
 
@@ -421,18 +421,21 @@ def profile(
     users = _users_by_step(function)
     plan = bound.plan
     kinds = [_arithmetic(step) for step in plan.steps]
-    known: Peaks | None = None if peaks is None else peaks(_seen(plan.steps, kinds, best))
+    limits: Peaks | None = None if peaks is None else peaks(_seen(plan.steps, kinds, best))
     moved: list[tuple[Part, ...]] = [()] * len(plan.steps)
-    if known is not None:
+    if limits is not None:
         moved = traffic(plan)
         pairs = zip(moved, best, plan.steps, strict=True)
         seen = ((parts, taken) for parts, taken, step in pairs if step.role in _STREAMS)
-        known = replace(known, levels=raised(known.levels, seen))
+        limits = replace(limits, levels=raised(limits.levels, seen))
     steps = []
     for i, (step, nanoseconds, kind) in enumerate(zip(plan.steps, best, kinds, strict=True)):
         # What a rule made of pieces stands for no user's node: then those it was made for.
-        found = [users.get(made) or function.trace.origins(made) for made in step.computed]
-        nodes = tuple(dict.fromkeys(node for some in found for node in some))
+        origins = [
+            users.get(computed_node) or function.trace.origins(computed_node)
+            for computed_node in step.computed
+        ]
+        nodes = tuple(dict.fromkeys(node for some in origins for node in some))
         measured = (int(nanoseconds), int(step.bytes), int(step.flops))
         steps.append(
             StepProfile(
@@ -443,7 +446,7 @@ def profile(
                 nodes=nodes,
                 lines=_lines(nodes or step.computed),
                 arithmetic=kind,
-                **_roofs(measured[0], moved[i], measured[2], kind, step.role, known),
+                **_roofs(measured[0], moved[i], measured[2], kind, step.role, limits),
                 role=step.role,
             )
         )
@@ -454,7 +457,7 @@ def profile(
     if function.communicator is not None and hasattr(bound, "run_timeline"):
         with kept_variables(function):
             spans = bound.run_timeline(bound_feeds.arrays)
-    return Profile(tuple(steps), max(1, runs), known, weights, _live(plan), tuple(spans))
+    return Profile(tuple(steps), max(1, runs), limits, weights, _live(plan), tuple(spans))
 
 
 def _outer_paths(path: str) -> list[str]:
@@ -559,7 +562,7 @@ def _live(plan: Any) -> tuple[int, ...]:
 
 
 def _users_by_step(function: Any) -> dict[Node, list[Node]]:
-    found: dict[Node, dict[Node, None]] = {}
+    by_maker: dict[Node, dict[Node, None]] = {}
     for node, users in users_of(function).items():
-        found.setdefault(maker(node)[0], {}).update(dict.fromkeys(users))
-    return {node: list(users) for node, users in found.items()}
+        by_maker.setdefault(maker(node)[0], {}).update(dict.fromkeys(users))
+    return {node: list(users) for node, users in by_maker.items()}

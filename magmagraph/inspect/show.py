@@ -272,21 +272,21 @@ def _graphs(records: list[Any], source: Graph | None = None) -> list[tuple[str, 
     kept = [record for record in records if record.graphs is not None]
     if source is None:
         source = kept[0].graphs[0]
-    found = [("source", source)]
-    found += [(r.name, r.graphs[1]) for r in kept if isinstance(r.graphs[1], Graph)]
-    return found
+    graphs = [("source", source)]
+    graphs += [(r.name, r.graphs[1]) for r in kept if isinstance(r.graphs[1], Graph)]
+    return graphs
 
 
 def _kernel_sources(function: Any, plan: Plan) -> dict[int, str]:
     """Return the generated code of the steps that have some."""
-    found = {}
+    sources = {}
     for i, step in enumerate(plan.steps):
         if step.role in GENERATED:
             try:
-                found[i] = function.source(i)
+                sources[i] = function.source(i)
             except PlanError:  # interpreted: no compiler is there
                 continue
-    return found
+    return sources
 
 
 def _escaped(text: str) -> str:

@@ -115,10 +115,10 @@ def _spans(steps: Sequence[Any], spans: Spans) -> list[dict[str, Any]]:
         events.append({"name": "thread_name", "ph": "M", "pid": _GRAPH, "tid": stream + 1,
                        "args": {"name": name}})
     for step, stream, begin, end in spans:
-        made = steps[step]
+        record = steps[step]
         events.append({
-            "name": f"{step} {', '.join(made.operations[:3])}",
-            "cat": made.kernel,
+            "name": f"{step} {', '.join(record.operations[:3])}",
+            "cat": record.kernel,
             "ph": "X",
             "pid": _GRAPH,
             "tid": stream + 1,

@@ -96,20 +96,20 @@ def raised(
     steps
         Of each step what it moves, and the nanoseconds it took.
     """
-    found = list(levels)
+    new_levels = list(levels)
     for parts, nanoseconds in steps:
-        taken = _by_level(parts, found)
+        taken = _by_level(parts, new_levels)
         least = sum(taken)
         if not 0 < nanoseconds < least:
             continue
-        most = max(range(len(found)), key=lambda i: taken[i])
+        most = max(range(len(new_levels)), key=lambda i: taken[i])
         left = nanoseconds - (least - taken[most])  # what that level may take
-        several = range(len(found)) if 2 * left < taken[most] else (most,)
+        several = range(len(new_levels)) if 2 * left < taken[most] else (most,)
         factor = least / nanoseconds if len(several) > 1 else taken[most] / left
         for i in several:
-            level = found[i]
-            found[i] = replace(level, read=level.read * factor, copied=level.copied * factor)
-    return tuple(found)
+            level = new_levels[i]
+            new_levels[i] = replace(level, read=level.read * factor, copied=level.copied * factor)
+    return tuple(new_levels)
 
 
 def _by_level(parts: Iterable[Part], levels: Sequence[Level]) -> list[float]:
@@ -138,13 +138,13 @@ def traffic(plan: Plan) -> list[tuple[Part, ...]]:
     for step in plan.steps:
         _touch(last, _touched(plan, step))
     _touch(last, variables)
-    found = []
+    parts = []
     for step in plan.steps:
         own = _touched(plan, step)
         distances = _distances(last, own)
         _touch(last, own)
-        found.append(_parts(plan, step, distances, sum(own.values())))
-    return found
+        parts.append(_parts(plan, step, distances, sum(own.values())))
+    return parts
 
 
 def _place(plan: Plan, index: int) -> Piece:
@@ -173,16 +173,16 @@ def _touch(last: dict[Piece, int], touched: dict[Piece, int]) -> None:
 def _distances(last: dict[Piece, int], own: dict[Piece, int]) -> dict[Piece, int]:
     """Return the bytes touched since each place was, those of the step itself among them."""
     step = sum(own.values())
-    found: dict[Piece, int] = {}
+    distances: dict[Piece, int] = {}
     between = 0
     for place in reversed(last):
         if place in own:
-            found[place] = between + step
-            if len(found) == len(own):
+            distances[place] = between + step
+            if len(distances) == len(own):
                 break
         else:
             between += last[place]
-    return found
+    return distances
 
 
 def _parts(

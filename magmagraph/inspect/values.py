@@ -18,12 +18,12 @@ from .node_history import moves, source_nodes
 
 def values(function: Any, nodes: Sequence[Node], *feeds: Any, **named: Any) -> list[Any]:
     """Return the values of nodes; see `magmagraph.checks.debug.values`."""
-    known = source_nodes(function)
+    sources = source_nodes(function)
     members: list[Node] = []
     for node in nodes:
         if not isinstance(node, Node):
             raise GraphError(message(f"{type(node).__name__} has no value", need="a node"))
-        member = known.get(node)
+        member = sources.get(node)
         if member is None:
             raise GraphError(
                 message(
@@ -34,8 +34,8 @@ def values(function: Any, nodes: Sequence[Node], *feeds: Any, **named: Any) -> l
         # A tap is worth what it looks at.
         members.append(member.inputs[0] if member.op.effect is Effect.ORDERED else member)
     bound = bind(function, feeds, named)
-    found = latest(function, bound, members)
-    return [_own(found[member]) for member in members]
+    latest_values = latest(function, bound, members)
+    return [_own(latest_values[member]) for member in members]
 
 
 def _own(value: Any) -> Any:
@@ -78,8 +78,8 @@ def latest(function: Any, feeds: Feeds, members: Iterable[Node]) -> dict[Node, A
     stands = last_stands(function, members)
     graphs = dict.fromkeys(graph for graph, _ in stands.values())
     with function._lock, muted():
-        known = {graph: _evaluated(graph, feeds.arrays, feeds.sizes) for graph in graphs}
-    return {member: known[graph][node] for member, (graph, node) in stands.items()}
+        evaluated = {graph: _evaluated(graph, feeds.arrays, feeds.sizes) for graph in graphs}
+    return {member: evaluated[graph][node] for member, (graph, node) in stands.items()}
 
 
 def _evaluated(

@@ -76,19 +76,19 @@ class Schema(NamedTuple):
 
     def fault(self, attrs: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return the fault of the attributes and the expected form, or None."""
-        known = self.attributes
-        for name, attribute in known.items():
+        allowed = self.attributes
+        for name, attribute in allowed.items():
             if attribute.required and name not in attrs:
                 return f"the attribute {name} is missing", attribute.expected
         for name, value in attrs.items():
-            found = known.get(name)
-            if found is None:
-                found = known.get("*")
-                if found is None or not name.isidentifier():
-                    names = ", ".join(known) or "an operation without attributes"
+            attribute_of = allowed.get(name)
+            if attribute_of is None:
+                attribute_of = allowed.get("*")
+                if attribute_of is None or not name.isidentifier():
+                    names = ", ".join(allowed) or "an operation without attributes"
                     return f"there is no attribute {name[:40]}", names
-            if not found.fits(value):
-                return f"{name}={_shown(value)}", found.expected
+            if not attribute_of.fits(value):
+                return f"{name}={_shown(value)}", attribute_of.expected
         return None
 
 

@@ -51,15 +51,15 @@ def collection_paused() -> Iterator[None]:
     finally:
         with _lock:
             if _was_on and _open == {own: 1}:
-                made = gc.get_count()[0]
-                if made > gc.get_threshold()[0] and gc.get_freeze_count() < _FROZEN:
+                allocations = gc.get_count()[0]
+                if allocations > gc.get_threshold()[0] and gc.get_freeze_count() < _FROZEN:
                     # What is new counts as old, unseen: else it would be looked at three times,
                     # once for each generation, and at once.
                     gc.freeze()
                     gc.unfreeze()
                     if not _unseen:
                         _looks = _full_collections()
-                    _unseen += made
+                    _unseen += allocations
                 gc.enable()
             if depth:
                 _open[own] = depth

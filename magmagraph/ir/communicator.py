@@ -186,9 +186,9 @@ class Communicator(abc.ABC):
                 )
             )
         if mesh not in self._arranged:
-            made = copy.copy(self)
-            made._mesh, made._groups = mesh, {}
-            self._arranged[mesh] = made
+            copied = copy.copy(self)
+            copied._mesh, copied._groups = mesh, {}
+            self._arranged[mesh] = copied
         return self._arranged[mesh]
 
     def group(self, axes: Group) -> Communicator:
@@ -198,13 +198,13 @@ class Communicator(abc.ABC):
         names = self.mesh.group(axes)
         if not names:
             return self
-        found = self._groups.get(names)
-        if found is None:
+        subset = self._groups.get(names)
+        if subset is None:
             members = self.mesh.members(self.rank, names)
-            found = self._subset(members)
-            found._mesh = Mesh(**{name: self.mesh.axes[name] for name in names})
-            self._groups[names] = found
-        return found
+            subset = self._subset(members)
+            subset._mesh = Mesh(**{name: self.mesh.axes[name] for name in names})
+            self._groups[names] = subset
+        return subset
 
     def subset(self, members: Sequence[int]) -> Communicator:
         """Return the communicator of some ranks, in their order; they alone call it.
@@ -276,8 +276,8 @@ class Communicator(abc.ABC):
         what
             Says to people where ranks meet.
         """
-        told = self.exchange(failure, what)
-        return None if all(failed is None for failed in told) else told
+        failures = self.exchange(failure, what)
+        return None if all(failed is None for failed in failures) else failures
 
     @abc.abstractmethod
     def post(self, value: Any, to: int, tag: int = 0) -> None:
@@ -333,10 +333,10 @@ class Communicator(abc.ABC):
             return target
         wide = array.dtype.itemsize < 4 and array.dtype.kind not in "iub"
         total = array.astype(np.float32) if wide else array.copy()
-        given = np.empty_like(array)
+        part = np.empty_like(array)
         for source in range(self.size):
             if source != root:
-                total += self.recv(given, source, SERVER_TAG)
+                total += self.recv(part, source, SERVER_TAG)
         target[...] = total
         return target
 
@@ -376,7 +376,7 @@ def purpose(what: str) -> str:
     return before or after
 
 
-def colored(given: Sequence[tuple[int | None, int]], color: int | None) -> tuple[int, ...] | None:
+def colored(colors: Sequence[tuple[int | None, int]], color: int | None) -> tuple[int, ...] | None:
     """Return the ranks of a colour, in the order of their keys; None of no colour.
 
     Examples
@@ -386,8 +386,8 @@ def colored(given: Sequence[tuple[int | None, int]], color: int | None) -> tuple
     """
     if color is None:
         return None
-    ranks = [rank for rank, (theirs, _) in enumerate(given) if theirs == color]
-    return tuple(sorted(ranks, key=lambda rank: (given[rank][1], rank)))
+    ranks = [rank for rank, (theirs, _) in enumerate(colors) if theirs == color]
+    return tuple(sorted(ranks, key=lambda rank: (colors[rank][1], rank)))
 
 
 def _are(count: int) -> str:

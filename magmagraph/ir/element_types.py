@@ -57,9 +57,9 @@ def dtype_of(dtype: Any, float_dtype: DType) -> DType:
     if isinstance(dtype, np.dtype):
         if dtype in KINDS:
             return dtype if dtype.isnative else dtype.newbyteorder("=")
-        found = BY_NAME.get(dtype.name)
-        if found is not None:
-            return found
+        element = BY_NAME.get(dtype.name)
+        if element is not None:
+            return element
     elif isinstance(dtype, str) and dtype in BY_NAME:
         return BY_NAME[dtype]
     elif dtype is float:

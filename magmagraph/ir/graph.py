@@ -133,12 +133,12 @@ class Graph(Body):
         key = (function, *arguments)
         results = self.analyses
         try:
-            known = key in results
+            cached = key in results
         except TypeError as error:
             raise GraphError(
                 message(f"an analysis is kept by its arguments: {error}", need="hashable arguments")
             ) from None
-        if not known:
+        if not cached:
             results[key] = function(self, *arguments)
         result: Result = results[key]
         return result
@@ -173,11 +173,11 @@ class Graph(Body):
     @cached_property
     def constraints(self) -> tuple[tuple[Constraint, Node], ...]:
         """Constraints on named extents with the node that made each, without repeats."""
-        found: dict[Constraint, Node] = {}
+        first_nodes: dict[Constraint, Node] = {}
         for node in self.nodes:
             for constraint in node.constraints:
-                found.setdefault(constraint, node)
-        return tuple(found.items())
+                first_nodes.setdefault(constraint, node)
+        return tuple(first_nodes.items())
 
     def replace(
         self,
@@ -267,8 +267,8 @@ class Graph(Body):
             raise GraphError(message("a scheduled graph is not pickled", hint="pickle its source"))
         sides = (self.inputs, self.outputs, self.effects)
         variables = [node for pair in self.updates for node in pair]
-        held = flatten([node for side in (*sides, variables) for node in side])
-        return _graph_again, (tuple(map(len, sides)), *held)
+        parts = flatten([node for side in (*sides, variables) for node in side])
+        return _graph_again, (tuple(map(len, sides)), *parts)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -277,8 +277,8 @@ class Graph(Body):
         return len(self.nodes)
 
 
-def _graph_again(counts: tuple[int, ...], *held: Any) -> Graph:
-    nodes = iter(unflatten(*held))
+def _graph_again(counts: tuple[int, ...], *parts: Any) -> Graph:
+    nodes = iter(unflatten(*parts))
     inputs, outputs, effects = ([next(nodes) for _ in range(count)] for count in counts)
     rest = list(nodes)
     return freeze(inputs, outputs, list(zip(rest[::2], rest[1::2], strict=True)), effects)
@@ -314,14 +314,16 @@ def freeze(
     roots = [*inputs, *effects, *outputs]
     for variable, value in updates:
         roots += [variable, value]
-    found: list[Node] | None = [] if observed else None
-    members = interner.intern_all(roots, None if trace is None else trace.freeze, stand_in, found)
+    observers: list[Node] | None = [] if observed else None
+    members = interner.intern_all(
+        roots, None if trace is None else trace.freeze, stand_in, observers
+    )
     at = iter(members)
     new_inputs = tuple(next(at) for _ in inputs)
     new_effects = tuple(next(at) for _ in effects)
-    if found:
-        found.sort(key=lambda node: int(node.attrs["uid"]))
-        new_effects = tuple(dict.fromkeys((*new_effects, *found)))
+    if observers:
+        observers.sort(key=lambda node: int(node.attrs["uid"]))
+        new_effects = tuple(dict.fromkeys((*new_effects, *observers)))
     new_outputs = tuple(next(at) for _ in outputs)
     new_updates = tuple((next(at), next(at)) for _ in updates)
     return Graph(new_inputs, new_outputs, new_updates, interner, new_effects)

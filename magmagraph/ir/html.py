@@ -84,9 +84,9 @@ def sparkline(values: Sequence[float], label: str) -> str:
         else:
             parts.append([])
     lines = "".join(f'<polyline points="{" ".join(part)}"/>' for part in parts if part)
-    told = escape(f"{label}: {finite[0]:.4g} to {finite[-1]:.4g}")
+    summary = escape(f"{label}: {finite[0]:.4g} to {finite[-1]:.4g}")
     return (
-        f'<svg role="img" aria-label="{told}" width="{_WIDE}" height="{_HIGH}" '
+        f'<svg role="img" aria-label="{summary}" width="{_WIDE}" height="{_HIGH}" '
         f'viewBox="-2 -2 {_WIDE + 4} {_HIGH + 4}" fill="none" stroke="currentColor" '
         f'stroke-width="1.5">{lines}</svg>'
     )

@@ -42,8 +42,8 @@ def attribute_key(value: Any) -> Any:
 def _key(node: Node, inputs: tuple[Node, ...]) -> tuple[Any, ...]:
     """Return what equal expressions share: operation, operands (members) and attributes."""
     attrs = node.attrs
-    held = tuple([(k, attribute_key(attrs[k])) for k in sorted(attrs)]) if attrs else ()
-    return node.op, tuple(map(id, inputs)), held
+    attributes = tuple([(k, attribute_key(attrs[k])) for k in sorted(attrs)]) if attrs else ()
+    return node.op, tuple(map(id, inputs)), attributes
 
 
 class Interner:
@@ -95,8 +95,8 @@ class Interner:
     def _observer(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         """Return the member that does what an ordered node does, and passes nothing on."""
         attrs = {**node.attrs, "passes": False}
-        made, _ = node.op.infer(inputs, attrs)
-        return self.make(type(node)(node.op, inputs, attrs, made, node.name, node.line), inputs)
+        type_, _ = node.op.infer(inputs, attrs)
+        return self.make(type(node)(node.op, inputs, attrs, type_, node.name, node.line), inputs)
 
     def intern(self, root: Node) -> Node:
         """Return the member equal to `root`, and intern its operands too."""

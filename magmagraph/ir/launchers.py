@@ -71,8 +71,8 @@ def is_started() -> bool:
 
 def rank() -> int | None:
     """Return this process's number among all, None without a launcher."""
-    known = _numbers(*_RANKS) or _numbers(_STEP_RANK)
-    return next(iter(known.values()), None)
+    ranks = _numbers(*_RANKS) or _numbers(_STEP_RANK)
+    return next(iter(ranks.values()), None)
 
 
 def local_rank() -> int:

@@ -77,10 +77,10 @@ class Group:
 
     def line(self, file: str, number: int) -> Line:
         """Return the line of a file in this group."""
-        known = self.lines.get((file, number))
-        if known is None:
-            known = self.lines.setdefault((file, number), Line(file, number, self))
-        return known
+        line = self.lines.get((file, number))
+        if line is None:
+            line = self.lines.setdefault((file, number), Line(file, number, self))
+        return line
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Group, (self.name, self.parent, self.kind)
@@ -137,9 +137,9 @@ def caller_line() -> Line | None:
 
     In a block of `attributed`, the line that was given there.
     """
-    known = _ATTRIBUTED.get()
-    if known is not None:
-        return known
+    attributed = _ATTRIBUTED.get()
+    if attributed is not None:
+        return attributed
     frame = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -151,8 +151,8 @@ def caller_line() -> Line | None:
             file, number = frame.f_code.co_filename, frame.f_lineno
             if group is not None:
                 return group.line(file, number)
-            known = _lines.get((file, number))
-            return known if known is not None else _lines.setdefault(
+            attributed = _lines.get((file, number))
+            return attributed if attributed is not None else _lines.setdefault(
                 (file, number), Line(file, number)
             )
         frame = frame.f_back  # type: ignore[assignment]
@@ -171,9 +171,9 @@ def current_group() -> Group | None:
 def named_group(name: str) -> Group:
     """Return the scope of a name inside of the open group: the same one each time."""
     outer = _OPEN.get()
-    known = _scopes if outer is None else outer.named
-    found = known.get(name)
-    return found if found is not None else known.setdefault(name, Group(name, outer))
+    groups = _scopes if outer is None else outer.named
+    group = groups.get(name)
+    return group if group is not None else groups.setdefault(name, Group(name, outer))
 
 
 @contextmanager
@@ -217,10 +217,10 @@ def grouped(function: Function) -> Function:
     >>> mg.gelu(mg.input("x", shape=(3,))).line.scope
     'gelu'
     """
-    opened, made, name = _OPEN, Group, function.__name__
+    opened, group_class, name = _OPEN, Group, function.__name__
 
     def call(*args: Any, **named: Any) -> Any:
-        token = opened.set(made(name, opened.get(), "function"))
+        token = opened.set(group_class(name, opened.get(), "function"))
         try:
             return function(*args, **named)
         finally:

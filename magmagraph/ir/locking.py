@@ -50,10 +50,10 @@ def _release_in_child() -> None:
     """Free the locks of threads that a forked child does not have."""
     for lock, repair in _locks.items():
         if not lock._is_owned():
-            held = not lock.acquire(blocking=False)
+            was_locked = not lock.acquire(blocking=False)
             lock._at_fork_reinit()
             method = repair and repair()
-            if held and method:
+            if was_locked and method:
                 method()
 
 
@@ -121,6 +121,6 @@ else:
 
     def cached_property(function: Callable[[Any], Any]) -> Any:
         """Return `functools.cached_property`, whose lock of Python 3.11 a child finds free."""
-        made = functools.cached_property(function)
-        made.lock = shared_lock()
-        return made
+        prop = functools.cached_property(function)
+        prop.lock = shared_lock()
+        return prop

@@ -16,22 +16,22 @@ def leaves(tree: Any, label: str) -> list[tuple[str, Any]]:
     >>> leaves({"a": [1, 2], "b": 3}, "wrt")
     [("wrt['a'][0]", 1), ("wrt['a'][1]", 2), ("wrt['b']", 3)]
     """
-    found: list[tuple[str, Any]] = []
-    _collect(tree, label, found)
-    return found
+    members: list[tuple[str, Any]] = []
+    _collect(tree, label, members)
+    return members
 
 
-def _collect(tree: Any, label: str, found: list[tuple[str, Any]]) -> None:
+def _collect(tree: Any, label: str, members: list[tuple[str, Any]]) -> None:
     if isinstance(tree, Mapping):
         for key, member in tree.items():
             # A node as a key prints as its name, not as its repr with quotes around it.
             shown = key.name if isinstance(key, Node) and key.name else repr(key)
-            _collect(member, f"{label}[{shown}]", found)
+            _collect(member, f"{label}[{shown}]", members)
     elif isinstance(tree, (list, tuple)):
         for index, member in enumerate(tree):
-            _collect(member, f"{label}[{index}]", found)
+            _collect(member, f"{label}[{index}]", members)
     else:
-        found.append((label, tree))
+        members.append((label, tree))
 
 
 def like(tree: Any, members: Sequence[Any]) -> Any:

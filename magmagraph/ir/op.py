@@ -484,16 +484,16 @@ class Op:
         types = []
         refused = self.refused
         for node in inputs:
-            given = node.type
-            if refused and type(given) is Type and given.dtype in refused:
-                raise call.dtype_refusal(given.dtype)
-            types.append(given)
+            operand_type = node.type
+            if refused and type(operand_type) is Type and operand_type.dtype in refused:
+                raise call.dtype_refusal(operand_type.dtype)
+            types.append(operand_type)
         result = self.rule(call, *types, **attrs)
         if type(result) is tuple and not result:
             raise call.shape_error("an operation without results", need="at least one result")
-        for given in types:
-            if given is result or given == result:
-                result = given  # one object for all: large graphs hold few types
+        for operand_type in types:
+            if operand_type is result or operand_type == result:
+                result = operand_type  # one object for all: large graphs hold few types
                 break
         constraints = call.constraints
         return result, tuple(constraints) if constraints else ()
@@ -692,12 +692,12 @@ class Call:
 
 def _as_given(node: Node, line: Line | None) -> str:
     """Return one line about an operand: about what was given, where a line here converted it."""
-    given = node
-    while not given.name and given.line == line and "dtype" in given.attrs:
-        if len(given.inputs) != 1 or given.inputs[0].shape != given.shape:
+    origin = node
+    while not origin.name and origin.line == line and "dtype" in origin.attrs:
+        if len(origin.inputs) != 1 or origin.inputs[0].shape != origin.shape:
             break
-        given = given.inputs[0]
-    return describe(node) if given is node else f"{describe(given)}; as {node.dtype.name}"
+        origin = origin.inputs[0]
+    return describe(node) if origin is node else f"{describe(origin)}; as {node.dtype.name}"
 
 
 def describe(node: Node) -> str:
@@ -784,18 +784,20 @@ class Node(_Fields):
         constraints: tuple[Constraint, ...] = (),
     ) -> Self:
         """Make a node of its parts; users call operations, which know the type."""
-        made: Any = object.__new__(_Fields)  # which lets them be set: graphs are made of many nodes
-        made.op = op
-        made.inputs = inputs
-        made.attrs = attrs
-        made.type = type
-        made.name = name
-        made.line = line
-        made.constraints = constraints
-        made.__class__ = cls
+        fields: Any = object.__new__(
+            _Fields
+        )  # which lets them be set: graphs are made of many nodes
+        fields.op = op
+        fields.inputs = inputs
+        fields.attrs = attrs
+        fields.type = type
+        fields.name = name
+        fields.line = line
+        fields.constraints = constraints
+        fields.__class__ = cls
         for watch in _watching:
-            watch[id(made)] = made
-        return made  # type: ignore[no-any-return]
+            watch[id(fields)] = fields
+        return fields  # type: ignore[no-any-return]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED:
@@ -1051,9 +1053,9 @@ class Node(_Fields):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Node:
         kinds, ops, counts, operands, attrs, *rest = _flatten([self])
-        for i, held in enumerate(attrs):
-            if held is not None and ("key" in held or "state" in held):
-                attrs[i] = copy.deepcopy(held, memo)  # all others hold nothing that changes
+        for i, values in enumerate(attrs):
+            if values is not None and ("key" in values or "state" in values):
+                attrs[i] = copy.deepcopy(values, memo)  # all others hold nothing that changes
         return _unflatten(kinds, ops, counts, operands, attrs, *rest)
 
 
@@ -1066,12 +1068,12 @@ def nodes_made() -> Iterator[dict[int, Node]]:
 
     Nodes that another thread makes at that time are among them.
     """
-    made: dict[int, Node] = {}
-    _watching.append(made)
+    nodes: dict[int, Node] = {}
+    _watching.append(nodes)
     try:
-        yield made
+        yield nodes
     finally:
-        _watching[:] = [other for other in _watching if other is not made]
+        _watching[:] = [other for other in _watching if other is not nodes]
 
 
 class Key(LeafKey):
@@ -1178,16 +1180,16 @@ def _all_joined(
 ) -> list[Node]:
     nodes: list[Node] = []
     taken = iter(operands)
-    for kind, op, count, held, type_, name, line, constraints in zip(
+    for kind, op, count, attributes, type_, name, line, constraints in zip(
         kinds, ops, counts, *rest, strict=True
     ):
         inputs = tuple([nodes[next(taken)] for _ in range(count)])
-        attrs = {} if held is None else dict(held)
+        attrs = {} if attributes is None else dict(attributes)
         owner = attrs.get("key", attrs.get("state"))
-        known = owner.node() if owner is not None and owner.node is not None else None
-        if known is None:
-            known = kind(op, inputs, attrs, type_, name, line, constraints)
+        existing = owner.node() if owner is not None and owner.node is not None else None
+        if existing is None:
+            existing = kind(op, inputs, attrs, type_, name, line, constraints)
             if owner is not None:
-                owner.node = weakref.ref(known)
-        nodes.append(known)
+                owner.node = weakref.ref(existing)
+        nodes.append(existing)
     return nodes

@@ -228,10 +228,10 @@ class Step:
     @property
     def scratch(self) -> tuple[int, ...]:
         """The slots of its scratch memory: one of its own, or those of its parts."""
-        held = [self.workspace] if self.workspace is not None or not self.parts else [
+        slots = [self.workspace] if self.workspace is not None or not self.parts else [
             part.workspace for part in self.parts
         ]
-        return tuple(dict.fromkeys(slot for slot in held if slot is not None))
+        return tuple(dict.fromkeys(slot for slot in slots if slot is not None))
 
     @property
     def computed(self) -> tuple[Node, ...]:
@@ -243,12 +243,12 @@ class Step:
     def makes(self, node: Node, result: int) -> Value | None:
         """Return the value that is a result of a node of the graph, or None where it is none."""
         for part in self.parts:
-            if (found := part.makes(node, result)) is not None:
-                return found
+            if (value := part.makes(node, result)) is not None:
+                return value
         if self.parts or self.computed[0] is not node:
             return None
-        made = self.results or range(len(self.outputs))
-        return self.outputs[made.index(result)] if result in made else None
+        results = self.results or range(len(self.outputs))
+        return self.outputs[results.index(result)] if result in results else None
 
     @property
     def kernel(self) -> str:
@@ -407,11 +407,11 @@ def _computes(step: Step, plan: Plan) -> str:
 
 def _parts(step: Step, plan: Plan) -> str:
     """Return what a launch of several steps computes, one after the other."""
-    made: set[int] = set()
+    written: set[int] = set()
     texts: list[str] = []
     for part in step.parts:
         reads = [_name(v, plan) for v in part.inputs if part.role is Role.PRODUCT or
-                 v.slot not in made]  # fmt: skip
+                 v.slot not in written]  # fmt: skip
         if part.role is Role.PRODUCT:
             texts.append(_product(part.node, reads))
         else:
@@ -419,7 +419,7 @@ def _parts(step: Step, plan: Plan) -> str:
             more = f", ... {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
             names = ", ".join(dict.fromkeys(reads))
             texts.append(", ".join(inside[:_SHOWN]) + more + (f" with {names}" if names else ""))
-        made |= {value.slot for value in part.outputs}
+        written |= {value.slot for value in part.outputs}
     return ", then ".join(texts)
 
 
@@ -458,8 +458,8 @@ def _slots(plan: Plan) -> Iterator[tuple[str, str, str, str, str]]:
     """Give a row for each slot of the arena, in the order of their offsets."""
     scratch: dict[int, int] = {}
     for i, step in enumerate(plan.steps):
-        for held in step.scratch:
-            scratch.setdefault(held, i)
+        for scratch_slot in step.scratch:
+            scratch.setdefault(scratch_slot, i)
 
     def place(slot: Slot) -> tuple[int, int]:
         return (-1 if slot.offset is None else slot.offset, slot.first)

@@ -124,23 +124,23 @@ def dependencies(steps: Sequence[Touched]) -> list[set[int]]:
     >>> dependencies([Touched((), (a,)), Touched((), (b,)), Touched((a, b), (a,))])
     [set(), set(), {0, 1}]
     """
-    known = _Intervals()
+    intervals = _Intervals()
     result: list[set[int]] = []
     for number, step in enumerate(steps):
         waits: set[int] = set()
         for start, end in step.read:
-            for at in known.cut(start, end):
-                _, writer, readers = known.entries[at]
+            for at in intervals.cut(start, end):
+                _, writer, readers = intervals.entries[at]
                 if writer >= 0:
                     waits.add(writer)
                 readers.add(number)
         for start, end in step.written:
-            for at in known.cut(start, end):
-                stop, writer, readers = known.entries[at]
+            for at in intervals.cut(start, end):
+                stop, writer, readers = intervals.entries[at]
                 waits |= readers
                 if writer >= 0:
                     waits.add(writer)
-                known.entries[at] = (stop, number, set())
+                intervals.entries[at] = (stop, number, set())
         waits.discard(number)
         result.append(waits)
     return result

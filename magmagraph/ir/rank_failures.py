@@ -33,7 +33,7 @@ def described(error: BaseException) -> Failed:
     return Failed(type(error).__name__, str(error))
 
 
-def refused(told: Sequence[Failed | None], ranks: Communicator, what: str) -> MagmagraphError:
+def refused(failures: Sequence[Failed | None], ranks: Communicator, what: str) -> MagmagraphError:
     """Return the error of a rank that could go on, where others could not.
 
     Parameters
@@ -58,8 +58,8 @@ def refused(told: Sequence[Failed | None], ranks: Communicator, what: str) -> Ma
     rank 0 of 1 has failed, and nothing has run
       ValueError: no such file
     """
-    rank, first = next((rank, failed) for rank, failed in enumerate(told) if failed is not None)
-    others = sum(failed is not None for failed in told) - 1
+    rank, first = next((rank, failed) for rank, failed in enumerate(failures) if failed is not None)
+    others = sum(failed is not None for failed in failures) - 1
     behind = f" (and {others} more)" if others else ""
     kind = _OWN_KIND.get(first.kind, CommunicationError)
     error = kind(

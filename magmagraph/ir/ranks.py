@@ -41,9 +41,9 @@ def rank_and_count() -> tuple[int, int]:
 
     Where no communicator is there yet, they are what the launcher says.
     """
-    known = _current.get() or next(iter(_of_process), None)
-    if known is not None:
-        return known.rank, known.size
+    current = _current.get() or next(iter(_of_process), None)
+    if current is not None:
+        return current.rank, current.size
     if word("MAGMAGRAPH_COMMUNICATOR") == "solo":
         return 0, 1
     return launchers.rank() or 0, launchers.ranks_started()

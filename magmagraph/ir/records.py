@@ -18,8 +18,8 @@ _EMPTY = dataclasses.MISSING
 
 
 def _repr(self: Any) -> str:
-    held = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self)._shown)
-    return f"{type(self).__qualname__}({held})"
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self)._shown)
+    return f"{type(self).__qualname__}({fields})"
 
 
 def _eq(self: Any, other: Any) -> Any:
@@ -50,29 +50,29 @@ class _New:
 
 def _init(cls: type, fields: dict[str, Any]) -> Any:
     """Return the function that fills an instance."""
-    given: list[str] = []
+    parameters: list[str] = []
     named: list[str] = []
     pairs: list[str] = []
-    held: dict[str, Any] = {"_NEW": _New()}
+    globals_: dict[str, Any] = {"_NEW": _New()}
     for name, field in fields.items():
         if not field.init:
             raise TypeError(f"{cls.__name__}.{name} is a field for a dataclass, not for a record")
         taken, value = f"{name}=_{name}", name
         if field.default is not _EMPTY:
-            held[f"_{name}"] = field.default
+            globals_[f"_{name}"] = field.default
         elif field.default_factory is not _EMPTY:
-            held[f"_{name}"] = field.default_factory
+            globals_[f"_{name}"] = field.default_factory
             taken, value = f"{name}=_NEW", f"_{name}() if {name} is _NEW else {name}"
         else:
             taken = name
-        (named if field.kw_only else given).append(taken)
+        (named if field.kw_only else parameters).append(taken)
         pairs.append(f"{name}={value}")
     if named:
-        given += ["*", *named]
-    text = f"def __init__(self, {', '.join(given)}): self.__dict__.update({', '.join(pairs)})"
-    made: dict[str, Any] = {}
-    exec(text, held, made)
-    init = made["__init__"]
+        parameters += ["*", *named]
+    text = f"def __init__(self, {', '.join(parameters)}): self.__dict__.update({', '.join(pairs)})"
+    locals_: dict[str, Any] = {}
+    exec(text, globals_, locals_)
+    init = locals_["__init__"]
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     init.__annotations__ = {name: field.type for name, field in fields.items()}
     init.__annotations__["return"] = None

@@ -94,14 +94,14 @@ class Target:
         <BLANKLINE>
         arena 0 bytes, largest live set 0 bytes
         """
-        known = _KNOWN.get(name) if isinstance(name, str) else None
-        if known is None:
+        facts = _KNOWN.get(name) if isinstance(name, str) else None
+        if facts is None:
             raise DeviceError(
                 message(
                     f"no device {name!r} is known", need=f"one of {', '.join(map(repr, _KNOWN))}"
                 )
             )
-        architecture, multiprocessors = known
+        architecture, multiprocessors = facts
         return cls(
             "cuda:0", threads=2 * multiprocessors, spread=SPREAD, alignment=ALIGNMENT, name=name,
             architecture=architecture, multiprocessors=multiprocessors,

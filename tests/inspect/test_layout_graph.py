@@ -347,7 +347,7 @@ def test_equal_blocks_are_laid_out_once() -> None:
         with mg.scope(f"part{i}"):
             value = mg.tanh(mg.exp(value) * 0.5)
     known: dict[Any, Any] = {}
-    scene_of(freeze([x], [value]), known=known)
+    scene_of(freeze([x], [value]), layouts=known)
     assert len(known) == 3  # the whole, the part that reads the input, and one of the others
 
 

@@ -154,9 +154,9 @@ def _switch(
                     hint="lambda: value; mg.where(p, a, b) takes values that are computed anyway",
                 )
             )
-    given = [as_node(member) for _, member in leaves(operands, "operands")]
-    points = [input(f"operand {i}", node.shape, node.dtype) for i, node in enumerate(given)]
-    with nodes_made() as made:
+    operand_nodes = [as_node(member) for _, member in leaves(operands, "operands")]
+    points = [input(f"operand {i}", node.shape, node.dtype) for i, node in enumerate(operand_nodes)]
+    with nodes_made() as new_nodes:
         results = [function(*like(tuple(operands), points)) for function in functions]
         members = [
             [(label, as_node(member)) for label, member in leaves(result, "result")]
@@ -169,28 +169,28 @@ def _switch(
         raise GraphError(message(f"{who}: {labels[0]} returned nothing", need="nodes"))
     for label, other in zip(labels[1:], members[1:], strict=True):
         _check_alike(who, labels[0], members[0], label, other)
-    choices = [[node for _, node in found] for found in members]
-    starts = dict(zip(points, given, strict=True))
-    return like(results[0], branch(index, choices, starts, made))
+    choices = [[node for _, node in members_of] for members_of in members]
+    starts = dict(zip(points, operand_nodes, strict=True))
+    return like(results[0], branch(index, choices, starts, new_nodes))
 
 
 def _check_alike(
     who: str,
     first: str,
-    wanted: Sequence[tuple[str, Node]],
+    expected: Sequence[tuple[str, Node]],
     other: str,
-    found: Sequence[tuple[str, Node]],
+    members: Sequence[tuple[str, Node]],
 ) -> None:
     """Raise unless two branches return the same form, shapes and dtypes."""
-    if [label for label, _ in wanted] != [label for label, _ in found]:
+    if [label for label, _ in expected] != [label for label, _ in members]:
         raise GraphError(
             message(
-                f"{who}: {first} returned {', '.join(label for label, _ in wanted)}, and {other} "
-                + (", ".join(label for label, _ in found) or "nothing"),
+                f"{who}: {first} returned {', '.join(label for label, _ in expected)}, and {other} "
+                + (", ".join(label for label, _ in members) or "nothing"),
                 need="one form",
             )
         )
-    for (label, left), (_, right) in zip(wanted, found, strict=True):
+    for (label, left), (_, right) in zip(expected, members, strict=True):
         if left.dtype != right.dtype:
             raise DTypeError(
                 message(

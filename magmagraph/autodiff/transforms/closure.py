@@ -54,11 +54,11 @@ def close(
     for node in [*(o for n in order if id(n) in varying for o in n.inputs), *outputs]:
         if id(node) not in varying and id(node) not in constant:
             captured[node] = None
-    given = dict.fromkeys(arguments)
-    reads = [node for node in captured if node not in given]
+    own = dict.fromkeys(arguments)
+    reads = [node for node in captured if node not in own]
     leaves = [parameter(i, node.type) for i, node in enumerate([*arguments, *reads])]
-    made = rebuild(outputs, dict(zip([*arguments, *reads], leaves, strict=True)))
-    return freeze(leaves, made), reads
+    results = rebuild(outputs, dict(zip([*arguments, *reads], leaves, strict=True)))
+    return freeze(leaves, results), reads
 
 
 def _may_be_inside(node: Node) -> bool:

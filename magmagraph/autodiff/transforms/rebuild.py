@@ -41,8 +41,8 @@ def rebuild(
         if id(node) in new:
             continue
         operands = tuple(new[id(operand)] for operand in node.inputs)
-        made = None if renew is None else renew(node, operands)
-        new[id(node)] = again(node, operands) if made is None else made
+        renewed = None if renew is None else renew(node, operands)
+        new[id(node)] = again(node, operands) if renewed is None else renewed
     return [new[id(root)] for root in roots]
 
 
@@ -71,11 +71,11 @@ def again(node: Node, operands: tuple[Node, ...]) -> Node:
 def _retyped(node: Node, operands: tuple[Node, ...]) -> Mapping[str, Any]:
     """Return a node's attributes for operands of other types: those of its bodies' parameters."""
     attrs = dict(node.attrs)
-    for name, held in node.attrs.items():
-        if isinstance(held, Graph):
-            attrs[name] = _retyped_body(node, held, operands)
-        elif isinstance(held, tuple) and held and all(isinstance(body, Graph) for body in held):
-            attrs[name] = tuple(_retyped_body(node, body, operands) for body in held)
+    for name, value in node.attrs.items():
+        if isinstance(value, Graph):
+            attrs[name] = _retyped_body(node, value, operands)
+        elif isinstance(value, tuple) and value and all(isinstance(body, Graph) for body in value):
+            attrs[name] = tuple(_retyped_body(node, body, operands) for body in value)
     return attrs
 
 
@@ -87,5 +87,5 @@ def _retyped_body(node: Node, body: Graph, operands: tuple[Node, ...]) -> Graph:
         parameter(i, Type(new.dtype, new.shape[old.ndim - leaf.ndim :]))
         for i, (leaf, old, new) in enumerate(zip(body.inputs, before, after, strict=True))
     ]
-    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
-    return freeze(leaves, made)
+    results = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
+    return freeze(leaves, results)

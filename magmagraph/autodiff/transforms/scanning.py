@@ -113,16 +113,16 @@ def scan(
     points = [input(f"carry {i}", start.shape, start.dtype) for i, start in enumerate(starts)]
     rows = [input(f"row {i}", x.shape[1:], x.dtype) for i, x in enumerate(stacks)]
     with drawing() as drawn:
-        found = function(_like(init, points), _like(xs, rows))
-    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        returned = function(_like(init, points), _like(xs, rows))
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
         raise GraphError(
             message(
-                f"scan: the function returned {type(found).__name__}",
+                f"scan: the function returned {type(returned).__name__}",
                 need="a pair: the new carry, and what is stacked",
                 hint="return carry, None",
             )
         )
-    after, shown = found
+    after, shown = returned
     carried = _carried("scan", "init", init, points, after)
     ys = [as_node(member) for _, member in _members(shown, "ys")]
     if not carried and not ys:
@@ -136,12 +136,12 @@ def scan(
         else:
             sequence[counter] = IOTA(shape=(extent,), axis=0, dtype=_INT64)
     first = dict(zip(points, starts, strict=True))
-    made, results = outputs[: len(carried)], outputs[len(carried) :]
+    carries, results = outputs[: len(carried)], outputs[len(carried) :]
     if every is not None:
-        finals, tops = _in_pieces(made, results, first, sequence, extent, every, reverse)
+        finals, tops = _in_pieces(carries, results, first, sequence, extent, every, reverse)
     else:
         kept = "carries" if checkpoint is True else "products"
-        finals, tops = loop(made, results, first, sequence, reverse=reverse, save=kept)
+        finals, tops = loop(carries, results, first, sequence, reverse=reverse, save=kept)
     return _like(init, finals), _like(shown, tops)
 
 
@@ -215,13 +215,15 @@ def while_loop(
         test = _condition(condition(_like(init, points)))
     carried = _carried("while_loop", "init", init, points, after)
     counter, going = input("step", (), _INT64), input("going", (), np.bool_)
-    made = _numbered(carried, drawn, counter)
+    next_carries = _numbered(carried, drawn, counter)
     # Each step ends with the test of the next one; that of the first stands outside.
     (first_test,) = rebuild([_numbered([test], drawn, counter)[0]], {
         **dict(zip(points, starts, strict=True)), counter: constant(-1, dtype=_INT64),
     })
-    (next_test,) = rebuild(_numbered([test], drawn, counter), dict(zip(points, made, strict=True)))
-    carries = [next_test, *made]
+    (next_test,) = rebuild(
+        _numbered([test], drawn, counter), dict(zip(points, next_carries, strict=True))
+    )
+    carries = [next_test, *next_carries]
     begin: dict[Node, Node] = {going: first_test, **dict(zip(points, starts, strict=True))}
     if any(node is counter for node in topological(carries)):
         carries.append(counter + constant(1, dtype=_INT64))
@@ -240,8 +242,8 @@ def _members(tree: Any, label: str) -> list[tuple[str, Any]]:
 
 def _like(tree: Any, members: Sequence[Any]) -> Any:
     """Return members in a nested form; None stays where it is."""
-    given = iter(members)
-    filled = [None if member is None else next(given) for _, member in leaves(tree, "")]
+    rest = iter(members)
+    filled = [None if member is None else next(rest) for _, member in leaves(tree, "")]
     return like(tree, filled)
 
 
@@ -274,10 +276,10 @@ def _extent(who: str, name: str, value: Any) -> Extent:
 def _length(who: str, stacks: Sequence[Node], length: Any) -> Extent:
     if length is None and not stacks:
         raise ShapeError(message(f"{who}: nothing tells the length", need="xs, or length="))
-    known = [("length", _extent(who, "length", length))] if length is not None else []
-    known += [(describe(stack), stack.shape[0]) for stack in stacks]
-    first, extent = known[0]
-    for label, other in known[1:]:
+    extents = [("length", _extent(who, "length", length))] if length is not None else []
+    extents += [(describe(stack), stack.shape[0]) for stack in stacks]
+    first, extent = extents[0]
+    for label, other in extents[1:]:
         met = dims.unify(extent, other, [])
         if met is None:
             raise ShapeError(
@@ -318,16 +320,16 @@ def _carried(
 ) -> list[Node]:
     """Return the new carry, which has the form and the types of the first one."""
     names = [label for label, _ in _members(init, "carry")]
-    given = _members(after, "carry")
-    if [label for label, _ in given] != names:
+    returned = _members(after, "carry")
+    if [label for label, _ in returned] != names:
         raise GraphError(
             message(
-                f"{who}: the function returned {', '.join(n for n, _ in given) or 'no carry'}",
+                f"{who}: the function returned {', '.join(n for n, _ in returned) or 'no carry'}",
                 need=f"the form of {source}: " + (", ".join(names) or "None"),
             )
         )
     carried = []
-    for (label, member), point in zip(given, points, strict=True):
+    for (label, member), point in zip(returned, points, strict=True):
         node = as_node(member, point.dtype)
         if node.dtype != point.dtype:
             raise DTypeError(
@@ -392,8 +394,8 @@ def _draws_inside(node: Node, drawn: Any) -> bool:
     """Return whether a node draws, or a body of it does, and was made inside of the function."""
     if node.op.effect is Effect.RANDOM:
         return bool(node.inputs) and node in drawn
-    held = [v for a in node.attrs.values() for v in (a if isinstance(a, tuple) else (a,))]
-    bodies = [value for value in held if isinstance(value, Graph)]
+    values = [v for a in node.attrs.values() for v in (a if isinstance(a, tuple) else (a,))]
+    bodies = [value for value in values if isinstance(value, Graph)]
     return any(_draws_inside(inner, drawn) for body in bodies for inner in body.nodes)
 
 
@@ -432,8 +434,8 @@ def _in_pieces(
         finals, tops = over(
             dict(zip(first, points, strict=True)), dict(zip(cut, piece, strict=True)), "products"
         )
-        last, made = loop(finals, tops, points, piece, reverse=reverse, save="carries")
-        return last, [reshape(top, (whole, *top.shape[2:])) for top in made]
+        last, rows = loop(finals, tops, points, piece, reverse=reverse, save="carries")
+        return last, [reshape(top, (whole, *top.shape[2:])) for top in rows]
 
     if lone:
         return outer(starts, stacked)

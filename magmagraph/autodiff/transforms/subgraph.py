@@ -96,10 +96,10 @@ def _of_function(
     label = name or str(getattr(function, "__name__", "subgraph"))
 
     def operation(*arguments: Any, **named: Any) -> Any:
-        given = [as_node(member) for _, member in leaves(list(arguments), "arguments")]
-        points = [input(f"operand {i}", x.shape, x.dtype) for i, x in enumerate(given)]
-        made = function(*like(list(arguments), points), **named)
-        return _applied(label, made, points, given, gradient)
+        operands = [as_node(member) for _, member in leaves(list(arguments), "arguments")]
+        points = [input(f"operand {i}", x.shape, x.dtype) for i, x in enumerate(operands)]
+        results = function(*like(list(arguments), points), **named)
+        return _applied(label, results, points, operands, gradient)
 
     for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
         if hasattr(function, attribute):
@@ -137,11 +137,11 @@ def _of_nodes(
                     + ", ".join(p.name or p.op.name for p in parameters),
                 )
             )
-        given = [_operand(label, p, x) for p, x in zip(parameters, operands, strict=True)]
+        operand_nodes = [_operand(label, p, x) for p, x in zip(parameters, operands, strict=True)]
         points = [input(p.name or "operand", x.shape, x.dtype)
-                  for p, x in zip(parameters, given, strict=True)]
-        made = rebuild(roots, dict(zip(parameters, points, strict=True)))
-        return _applied(label, like(outputs, made), points, given, gradient)
+                  for p, x in zip(parameters, operand_nodes, strict=True)]
+        results = rebuild(roots, dict(zip(parameters, points, strict=True)))
+        return _applied(label, like(outputs, results), points, operand_nodes, gradient)
 
     operation.__name__ = operation.__qualname__ = label
     return operation
@@ -164,12 +164,12 @@ def _operand(label: str, parameter: Node, value: Any) -> Node:
 
 def _applied(
     label: str,
-    made: Any,
+    results: Any,
     points: Sequence[Node],
-    given: Sequence[Node],
+    operands: Sequence[Node],
     gradient: Callable[..., Any] | None,
 ) -> Any:
-    members = [as_node(member) for _, member in leaves(made, "outputs")]
+    members = [as_node(member) for _, member in leaves(results, "outputs")]
     if not members:
         raise GraphError(message(f"op_from_graph: {label} has no outputs", need="at least one"))
     if gradient is not None:
@@ -182,8 +182,8 @@ def _applied(
                 )
             )
         members = [_overridden(label, members[0], points, gradient)]
-    starts = dict(zip(points, given, strict=True))
-    return like(made, subgraph(members, starts, label))
+    starts = dict(zip(points, operands, strict=True))
+    return like(results, subgraph(members, starts, label))
 
 
 def _overridden(

@@ -105,7 +105,7 @@ def _function(
 ) -> Callable[..., Any]:
     def mapped(*arguments: Any, **named: Any) -> Any:
         tree = [list(arguments), named]
-        given = leaves(arguments, "arguments") + [
+        labelled = leaves(arguments, "arguments") + [
             (f"{name}{label}", member)
             for name, value in named.items()
             for label, member in leaves(value, "")
@@ -117,7 +117,7 @@ def _function(
         stacked: dict[Node, Node] = {}
         members: list[Any] = []
         extents: list[tuple[str, Extent]] = []
-        for (label, member), axis in zip(given, axes, strict=True):
+        for (label, member), axis in zip(labelled, axes, strict=True):
             if axis is None:
                 members.append(member)
                 continue
@@ -225,27 +225,27 @@ def _axis_of(label: str, node: Node, axis: int, rank: int) -> int:
 
 def _extent(extents: Sequence[tuple[str, Extent]], size: Any) -> Extent:
     """Return the extent of the mapped axis, on which everything mapped agrees."""
-    wanted = [] if size is None else [("size", dims.parse_shape((size,))[0])]
-    every = [*wanted, *extents]
+    by_size = [] if size is None else [("size", dims.parse_shape((size,))[0])]
+    every = [*by_size, *extents]
     if not every:
         raise ShapeError(
             message(
                 "vmap: nothing is mapped", need="an axis of at least one argument, or size="
             )
         )
-    first, found = every[0]
+    first, common = every[0]
     for label, extent in every[1:]:
-        met = dims.unify(found, extent, [])
+        met = dims.unify(common, extent, [])
         if met is None:
             raise ShapeError(
                 message(
-                    f"vmap: the mapped axis has extent {found} in {first} and {extent} in {label}",
+                    f"vmap: the mapped axis has extent {common} in {first} and {extent} in {label}",
                     need="one extent",
                     hint="None in in_axes for an argument that all examples share",
                 )
             )
-        found = met
-    return found
+        common = met
+    return common
 
 
 def _results(
@@ -260,9 +260,9 @@ def _results(
     axes = _spread("out_axes", out_axes, tree, "result")
     nodes = [as_node(member) for _, member in members]
     anew = (lambda node: True) if drawn is None else drawn.__contains__
-    found = batch(nodes, stacked, extent, anew=anew)
+    batched = batch(nodes, stacked, extent, anew=anew)
     results = []
-    for (label, _), part, axis in zip(members, found, axes, strict=True):
+    for (label, _), part, axis in zip(members, batched, axes, strict=True):
         node, along = part
         if axis is None:
             if along:

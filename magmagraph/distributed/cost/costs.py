@@ -98,7 +98,7 @@ class Links:
                     message(f"Links: {name}={value!r}", need="seconds, at least 0 and finite")
                 )
 
-    def seconds(self, told: Message, ranks: int, algorithm: str = "auto") -> float:
+    def seconds(self, sent: Message, ranks: int, algorithm: str = "auto") -> float:
         """Return the time of a collective from its last rank's arrival to its end.
 
         Parameters
@@ -113,19 +113,19 @@ class Links:
         """
         if ranks == 1:
             return 0.0
-        a, b = self.latency, told.bytes * self.seconds_per_byte
+        a, b = self.latency, sent.bytes * self.seconds_per_byte
         part = (ranks - 1) / ranks * b
         rounds = math.ceil(math.log2(ranks))
-        if told.form is Form.REDUCTION:
-            return self.reduction(told.bytes, ranks, algorithm)
-        if told.form is Form.ROOT:
+        if sent.form is Form.REDUCTION:
+            return self.reduction(sent.bytes, ranks, algorithm)
+        if sent.form is Form.ROOT:
             return min(rounds * (a + b), (rounds + ranks - 1) * a + 2 * part)
-        if told.form is Form.MESSAGE:
+        if sent.form is Form.MESSAGE:
             return a + b
-        if told.form is Form.EXCHANGE:
+        if sent.form is Form.EXCHANGE:
             return (ranks - 1) * a + part
-        added = (ranks - 1) / ranks * told.bytes * self.adding
-        extra = added if told.form is Form.SCATTER else 0.0
+        added = (ranks - 1) / ranks * sent.bytes * self.adding
+        extra = added if sent.form is Form.SCATTER else 0.0
         return rounds * a + part + extra
 
     def reduction(self, size: int, ranks: int, algorithm: str = "auto") -> float:
@@ -228,8 +228,8 @@ class Links:
         Links
             The same on all ranks.
         """
-        held = communicator or current()
-        if held.size == 1:
+        world = communicator or current()
+        if world.size == 1:
             raise ConfigError(
                 message(
                     "one rank has no links", hint="mpiexec -n 4 python ..., or mg.distributed.Links"
@@ -241,16 +241,16 @@ class Links:
             array = np.ones(size // 4, np.float32)
             out = np.empty_like(array)
             taken: list[float] = []
-            held.allreduce(array, "sum", out)
-            while held.from_first(len(taken) < 5 or (sum(taken) < _LONG and len(taken) < 50)):
+            world.allreduce(array, "sum", out)
+            while world.from_first(len(taken) < 5 or (sum(taken) < _LONG and len(taken) < 50)):
                 np.negative(work, out=work)
-                held.barrier()
+                world.barrier()
                 began = time.perf_counter()
-                held.allreduce(array, "sum", out)
+                world.allreduce(array, "sum", out)
                 taken.append(time.perf_counter() - began)
-            slowest = np.max(held.exchange(taken), axis=0)
-            samples.append((held.size, size, float(np.median(slowest))))
-        fitted: Links = held.from_first(cls.fit(samples))
+            slowest = np.max(world.exchange(taken), axis=0)
+            samples.append((world.size, size, float(np.median(slowest))))
+        fitted: Links = world.from_first(cls.fit(samples))
         return fitted
 
 
@@ -383,19 +383,19 @@ def _message(step: Step) -> Message:
     # A flag, where a collective is for some calls only, is no part of it.
     sent = [v for v in step.inputs if v.type.shape or v.type.dtype != np.dtype(bool)]
     taken = sum(_bytes(value.type) for value in sent or step.inputs)
-    given = sum(_bytes(value.type) for value in step.outputs)
+    written = sum(_bytes(value.type) for value in step.outputs)
     attrs = step.node.attrs
     if not {"shift", "to", "source"}.isdisjoint(attrs):
         form = Form.MESSAGE
     elif "root" in attrs:
         form = Form.ROOT
-    elif given > taken:
+    elif written > taken:
         form = Form.GATHER
-    elif given < taken:
+    elif written < taken:
         form = Form.SCATTER
     else:
         form = Form.REDUCTION if "op" in attrs else Form.EXCHANGE
-    return Message(form, max(taken, given))
+    return Message(form, max(taken, written))
 
 
 def _bytes(kind: Any) -> int:

@@ -39,8 +39,8 @@ def draw(
     """
     below = 52.0 + _LINE * len(assumptions)
     frame = Frame(_WIDE, _TALL + below - 44.0, right=150.0, top=20.0, bottom=below)
-    most = max(counts[-1], *(max(found) for found in speeds.values()))
-    least = min(1.0, counts[0], *(min(found) for found in speeds.values()))
+    most = max(counts[-1], *(max(curve) for curve in speeds.values()))
+    least = min(1.0, counts[0], *(min(curve) for curve in speeds.values()))
     wide = counts[-1] / counts[0] > 16
     across = Scale(counts[0] * (0.9 if wide else 1.0), counts[-1] * 1.1, logarithmic=wide)
     up = Scale(least * 0.9 if wide else 0.0, most * 1.1, logarithmic=wide)
@@ -50,13 +50,13 @@ def draw(
     ideal = [frame.place(across.at(n), up.at(n)) for n in counts]
     parts.append(f'<polyline class="ideal" points="{_points(ideal)}"/>')
     labels = [("ideal", ideal[-1][1], "bound")]
-    for number, (name, found) in enumerate(speeds.items()):
-        places = [frame.place(across.at(n), up.at(s)) for n, s in zip(counts, found, strict=True)]
+    for number, (name, curve) in enumerate(speeds.items()):
+        places = [frame.place(across.at(n), up.at(s)) for n, s in zip(counts, curve, strict=True)]
         parts.append(f'<polyline class="series s{number}" points="{_points(places)}"/>')
         parts += [
             f'<circle class="mark s{number}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
             f"<title>{escape(name)}, {n} ranks: {speed:.4g}</title></circle>"
-            for (x, y), n, speed in zip(places, counts, found, strict=True)
+            for (x, y), n, speed in zip(places, counts, curve, strict=True)
         ]
         labels.append((name, places[-1][1], f"s{number}"))
     for name, y, kind in _apart(labels):

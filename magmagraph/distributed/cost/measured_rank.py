@@ -42,10 +42,10 @@ class Rank:
 
     def measure(self, shares: Sequence[int]) -> None:
         """Measure the least, the most, and some numbers of rows between."""
-        wanted = sorted(set(shares))
+        distinct = sorted(set(shares))
         if self.machine is None:
-            picked = np.linspace(0, len(wanted) - 1, min(_MEASURED, len(wanted))).round()
-            for rows in {wanted[int(place)] for place in picked}:
+            picked = np.linspace(0, len(distinct) - 1, min(_MEASURED, len(distinct))).round()
+            for rows in {distinct[int(place)] for place in picked}:
                 self._measured(rows)
 
     def timeline(self, rows: int, beside: Sharing | float) -> Timeline:
@@ -69,14 +69,16 @@ class Rank:
             seconds = float(taken[number])
             return Compute(seconds, min(seconds, int(step.bytes) / bandwidth))
 
-        made = timeline(bound, compute)
+        events = timeline(bound, compute)
         if taken is not None:
-            known = sorted(self._around)
-            around = float(np.interp(rows, known, [self._around[at] for at in known]))
-            made = Timeline((Compute(around), *made.events))
+            measured_rows = sorted(self._around)
+            around = float(
+                np.interp(rows, measured_rows, [self._around[at] for at in measured_rows])
+            )
+            events = Timeline((Compute(around), *events.events))
         if not isinstance(beside, Sharing):
             beside = Sharing(1, product=beside, memory=beside)
-        return slowed(made, beside)
+        return slowed(events, beside)
 
     def _part(self, rows: int) -> list[np.ndarray]:
         """Return feeds of so many rows."""
@@ -110,14 +112,14 @@ class Rank:
         """Return the seconds of each step, linear between the rows that were measured."""
         if rows in self._taken or not self._taken:
             return self._measured(rows)
-        known = sorted(self._taken)
-        columns = np.array([self._taken[at] for at in known])
-        return np.array([np.interp(rows, known, column) for column in columns.T])
+        measured_rows = sorted(self._taken)
+        columns = np.array([self._taken[at] for at in measured_rows])
+        return np.array([np.interp(rows, measured_rows, column) for column in columns.T])
 
 
 def spread(function: Any, dim: str) -> Any:
     """Return a function spread over the ranks of the current communicator."""
-    given = {key: value for key, value in function._settings.items() if key != "distribute"}
+    settings = {key: value for key, value in function._settings.items() if key != "distribute"}
     if function._settings.get("distribute") is not None:
         raise ConfigError(
             message(
@@ -136,5 +138,5 @@ def spread(function: Any, dim: str) -> Any:
         default_updates=False,
         strict_feeds=function.strict_feeds,
         distribute=DataParallel(dim),
-        **given,
+        **settings,
     )

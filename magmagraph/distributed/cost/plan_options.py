@@ -26,8 +26,8 @@ def numbers_of_ranks(devices: Any) -> list[int]:
     ([4], [1, 2, 3])
     """
     several = isinstance(devices, Iterable) and not isinstance(devices, (str, bytes, dict))
-    given = list(devices) if several else [devices]
-    if not given or not all(_whole(count) and count >= 1 for count in given):
+    counts = list(devices) if several else [devices]
+    if not counts or not all(_whole(count) and count >= 1 for count in counts):
         raise ConfigError(
             message(
                 f"devices={devices!r}",
@@ -35,7 +35,7 @@ def numbers_of_ranks(devices: Any) -> list[int]:
                 hint="devices=4, or devices=[1, 2, 4]",
             )
         )
-    return sorted({int(count) for count in given})
+    return sorted({int(count) for count in counts})
 
 
 def check_options(algorithms: Sequence[str], cores: int | None, repeats: int, weak: bool) -> None:

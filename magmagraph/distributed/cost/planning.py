@@ -100,11 +100,13 @@ class StrategyPlan:
     @property
     def best(self) -> Proposal:
         """The fastest way, with no more ranks than are worth it."""
-        chosen = min(self.proposals, key=lambda found: found.ranks)
-        for found in sorted(self.proposals, key=lambda found: (found.ranks, found.seconds)):
-            least = 1.0 if found.ranks == chosen.ranks else _WORTH
-            if self.throughput(found) > least * self.throughput(chosen):
-                chosen = found
+        chosen = min(self.proposals, key=lambda proposal: proposal.ranks)
+        for proposal in sorted(
+            self.proposals, key=lambda proposal: (proposal.ranks, proposal.seconds)
+        ):
+            least = 1.0 if proposal.ranks == chosen.ranks else _WORTH
+            if self.throughput(proposal) > least * self.throughput(chosen):
+                chosen = proposal
         return chosen
 
     @property
@@ -119,7 +121,7 @@ class StrategyPlan:
     def explain(self) -> str:
         """Return the choice, and what bounds it."""
         best = self.best
-        alone = min(self.proposals, key=lambda found: found.ranks)
+        alone = min(self.proposals, key=lambda proposal: proposal.ranks)
         gain = self.throughput(best) / self.throughput(alone)
         lines = [
             f"{best.ranks} rank{'s' if best.ranks > 1 else ''}"
@@ -131,9 +133,9 @@ class StrategyPlan:
                 f"a rank computes for {best.compute * 1e3:.3g} ms and waits for "
                 f"{best.waiting * 1e3:.3g} ms; {best.bytes / 1e6:.3g} MB are summed over ranks"
             )
-        more = [found for found in self.proposals if found.ranks > best.ranks]
+        more = [proposal for proposal in self.proposals if proposal.ranks > best.ranks]
         if more:
-            following = min(more, key=lambda found: (found.ranks, found.seconds))
+            following = min(more, key=lambda proposal: (proposal.ranks, proposal.seconds))
             further = self.throughput(following) / self.throughput(best)
             lines.append(
                 f"{following.ranks} ranks would be {further:.2f} times as fast: "
@@ -187,11 +189,11 @@ class StrategyPlan:
         counts = list(self.timelines)
         speeds = {}
         for algorithm in algorithms:
-            found = [
+            chosen_each = [
                 self.simulate(n, algorithm, jitter=jitter, steps=steps, seed=seed) for n in counts
             ]
             rows = [self.rows * n if self.weak else self.rows for n in counts]
-            rate = [count / one.seconds for count, one in zip(rows, found, strict=True)]
+            rate = [count / one.seconds for count, one in zip(rows, chosen_each, strict=True)]
             speeds[_called(algorithm)] = [each / rate[0] * counts[0] for each in rate]
         draw(path, counts, speeds, self._assumptions(jitter))
         return speeds
@@ -213,17 +215,17 @@ class StrategyPlan:
         rows: list[tuple[str, ...]] = [
             ("ranks", "sums by", "rows", "ms", "computing", "waiting", "speed-up")
         ]
-        alone = min(self.proposals, key=lambda found: found.ranks)
-        for found in self.proposals:
-            gain = self.throughput(found) / self.throughput(alone)
+        alone = min(self.proposals, key=lambda proposal: proposal.ranks)
+        for proposal in self.proposals:
+            gain = self.throughput(proposal) / self.throughput(alone)
             rows.append(
                 (
-                    str(found.ranks),
-                    _called(found.algorithm) if found.ranks > 1 else "",
-                    str(found.rows),
-                    f"{found.seconds * 1e3:.3g}",
-                    f"{found.compute * 1e3:.3g}",
-                    f"{found.waiting * 1e3:.3g}",
+                    str(proposal.ranks),
+                    _called(proposal.algorithm) if proposal.ranks > 1 else "",
+                    str(proposal.rows),
+                    f"{proposal.seconds * 1e3:.3g}",
+                    f"{proposal.compute * 1e3:.3g}",
+                    f"{proposal.waiting * 1e3:.3g}",
                     f"{gain:.2f}",
                 )
             )
@@ -311,26 +313,26 @@ def plan(
                 hint="mg.function(inputs, outputs), or Optimizer.step(...)",
             )
         )
-    for name, given, kind in (("links", links, Links), ("machine", machine, Machine)):
-        if given is not None and not isinstance(given, kind):
+    for name, option, kind in (("links", links, Links), ("machine", machine, Machine)):
+        if option is not None and not isinstance(option, kind):
             raise ConfigError(
-                message(f"{name}={given!r}", need=f"mg.distributed.{kind.__name__}(...)")
+                message(f"{name}={option!r}", need=f"mg.distributed.{kind.__name__}(...)")
             )
     counts = numbers_of_ranks(devices)
     check_options(algorithms, cores, repeats, weak)
     ranks = current()
     concurrent = ranks.overlaps if overlap is None else overlap
-    known = list(_listed(sharing))
+    sharings = list(_listed(sharing))
     measured = links is None
     if links is None:
         links = Links.measure()
-        if machine is None and ranks.size not in {each.ranks for each in known}:
-            known.append(Sharing.measure())
-    held, arrays, axes, rows = links, *_batch(function, feeds, named, dim)
+        if machine is None and ranks.size not in {each.ranks for each in sharings}:
+            sharings.append(Sharing.measure())
+    all_links, arrays, axes, rows = links, *_batch(function, feeds, named, dim)
     shares = {count: rows if weak else -(-rows // count) for count in counts}
 
     def work() -> dict[int, Timeline]:
-        made: dict[int, Timeline] = {}
+        by_count: dict[int, Timeline] = {}
         single = Rank(function, arrays, axes, machine, repeats)
         several = None
         if counts[-1] > 1:
@@ -339,24 +341,24 @@ def plan(
             several.measure([shares[count] for count in counts if count > 1])
         for count in counts:
             rank = single if count == 1 or several is None else several
-            made[count] = rank.timeline(shares[count], _beside(count, known, cores))
-        return made
+            by_count[count] = rank.timeline(shares[count], _beside(count, sharings, cores))
+        return by_count
 
     timelines = _by_first(ranks, work) if measured else work()
     proposals = [
         Proposal(
-            count, algorithm, shares[count], timelines[count].seconds(held, count, algorithm),
+            count, algorithm, shares[count], timelines[count].seconds(all_links, count, algorithm),
             timelines[count].compute, timelines[count].bytes,
         )
         for count in counts
         for algorithm in (algorithms if count > 1 else algorithms[:1])
     ]  # fmt: skip
-    return StrategyPlan(proposals, rows, held, cores, timelines, weak)
+    return StrategyPlan(proposals, rows, all_links, cores, timelines, weak)
 
 
-def _listed(given: Sharing | Iterable[Sharing]) -> list[Sharing]:
-    found = [given] if isinstance(given, Sharing) else list(given)
-    for each in found:
+def _listed(sharing: Sharing | Iterable[Sharing]) -> list[Sharing]:
+    sharings = [sharing] if isinstance(sharing, Sharing) else list(sharing)
+    for each in sharings:
         if not isinstance(each, Sharing):
             raise ConfigError(
                 message(
@@ -365,12 +367,12 @@ def _listed(given: Sharing | Iterable[Sharing]) -> list[Sharing]:
                     hint="mg.distributed.Sharing.measure()",
                 )
             )
-    return found
+    return sharings
 
 
-def _beside(count: int, known: Sequence[Sharing], cores: int | None) -> Sharing | float:
+def _beside(count: int, sharings: Sequence[Sharing], cores: int | None) -> Sharing | float:
     """Return what so many ranks lose to each other: as measured, or by turns on the cores."""
-    for sharing in known:
+    for sharing in sharings:
         if sharing.ranks == count > 1:
             return sharing
     return 1.0 if cores is None else max(1.0, count / cores)
@@ -388,42 +390,42 @@ def _by_first(
             return error
 
     own = beside(ranks, ranks.subset((0,)) if ranks.rank == 0 else None, attempt)
-    found: dict[int, Timeline] | Exception = ranks.from_first(own, "the plan of a strategy")
-    if isinstance(found, Exception):
-        raise found
-    return found
+    result: dict[int, Timeline] | Exception = ranks.from_first(own, "the plan of a strategy")
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _batch(
     function: Any, feeds: Sequence[Any], named: Any, dim: str
 ) -> tuple[list[np.ndarray], list[int | None], int]:
     """Return the feeds, the sharded axis of each, and the rows."""
-    given = bind(function, feeds, named)
+    bound = bind(function, feeds, named)
     axes: list[int | None] = []
     for node in function.inputs:
         places = [at for at, extent in enumerate(node.shape) if str(extent) == dim]
         axes.append(places[0] if places else None)
-    if dim not in given.sizes or all(axis is None for axis in axes):
+    if dim not in bound.sizes or all(axis is None for axis in axes):
         raise ConfigError(
             message(
                 f"no input has the dimension {dim!r}",
-                need=f"one of {', '.join(given.sizes) or 'none: all extents are ints'}",
+                need=f"one of {', '.join(bound.sizes) or 'none: all extents are ints'}",
                 hint='mg.var("x", shape=("batch", ...)), or dim= of plan',
             )
         )
-    return given.arrays, axes, given.sizes[dim]
+    return bound.arrays, axes, bound.sizes[dim]
 
 
 def _called(algorithm: str) -> str:
     return "all-reduce" if algorithm == "auto" else algorithm.replace("_", " ")
 
 
-def _bound(found: Proposal, cores: int | None) -> str:
+def _bound(proposal: Proposal, cores: int | None) -> str:
     """Return what keeps a proposal from being faster."""
-    if found.waiting > found.compute:
+    if proposal.waiting > proposal.compute:
         return "messages take longer than the computation"
-    if cores is not None and found.ranks > cores:
+    if cores is not None and proposal.ranks > cores:
         return f"{cores} cores are shared"
-    if found.waiting > 0.1 * found.compute:
+    if proposal.waiting > 0.1 * proposal.compute:
         return "messages do not overlap with computation"
     return "fixed costs of steps remain, however few the rows"

@@ -168,34 +168,34 @@ class Sharing:
         Sharing
             The same on all ranks.
         """
-        held = communicator or current()
-        one = held.subset((0,)) if held.rank == 0 else None
+        world = communicator or current()
+        one = world.subset((0,)) if world.rank == 0 else None
         loops = _Loops()
-        turns = held.from_first(loops.turns())
-        found: dict[tuple[bool, int], tuple[list[float], list[float]]] = {
+        turns = world.from_first(loops.turns())
+        measured: dict[tuple[bool, int], tuple[list[float], list[float]]] = {
             (memory, count): ([], []) for memory in turns for count in turns[memory]
         }
         for _ in range(_ROUNDS):
-            meeting = _timed(held, loops.products, 0, _MEETINGS)
-            for (memory, count), (alone, ratios) in found.items():
+            meeting = _timed(world, loops.products, 0, _MEETINGS)
+            for (memory, count), (alone, ratios) in measured.items():
                 run = loops.passes if memory else loops.products
                 many = turns[memory][count]
-                once = held.from_first(beside(held, one, partial(_timed, one, run, count, many)))
+                once = world.from_first(beside(world, one, partial(_timed, one, run, count, many)))
                 # A machine that others use, too, is not the same a second later: what counts is how
                 # many times as long one takes right behind the other.
-                ratios.append((_timed(held, run, count, many) - meeting) / once)
+                ratios.append((_timed(world, run, count, many) - meeting) / once)
                 alone.append(once)
         phases = []
-        for (memory, _), (alone, ratios) in found.items():
+        for (memory, _), (alone, ratios) in measured.items():
             once = float(np.median(alone))
             phases.append(Phase(memory, once, once * max(1.0, float(np.median(ratios)))))
         longest, phase = max(
             (count, phase)
-            for (memory, count), phase in zip(found, phases, strict=True)
+            for (memory, count), phase in zip(measured, phases, strict=True)
             if memory
         )
-        fitted: Sharing = held.from_first(
-            cls.fit(held.size, phases, longest * loops.bytes / phase.alone)
+        fitted: Sharing = world.from_first(
+            cls.fit(world.size, phases, longest * loops.bytes / phase.alone)
         )
         return fitted
 
@@ -224,16 +224,16 @@ class _Loops:
 
     def turns(self) -> dict[bool, dict[int, int]]:
         """Return how many products, and passes, make the phases; of each how many are in a row."""
-        found: dict[bool, dict[int, int]] = {}
+        counts: dict[bool, dict[int, int]] = {}
         for memory, run in ((False, self.products), (True, self.passes)):
             run(20)
             began = time.perf_counter()
             run(20)
             once = (time.perf_counter() - began) / 20
-            found[memory] = {
+            counts[memory] = {
                 max(1, round(length / once)): max(1, round(_ROW / length)) for length in _LENGTHS
             }
-        return found
+        return counts
 
 
 def _timed(

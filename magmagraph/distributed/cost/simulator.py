@@ -159,16 +159,16 @@ def _asynchronous(work: Timeline, links: Links, factors: np.ndarray) -> Simulate
     ]
     heapq.heapify(events)
     version, free_in, free_out, last = 0, 0.0, 0.0, 0.0
-    held = [0] * ranks  # the version that each worker computes with
+    versions = [0] * ranks  # the version that each worker computes with
     done = [0] * ranks
     staleness: Counter[int] = Counter()
     while events:
         now, rank = heapq.heappop(events)
         free_in = max(free_in, now) + inward
-        staleness[version - held[rank]] += 1
+        staleness[version - versions[rank]] += 1
         version += 1
         free_out = max(free_out, free_in) + outward
-        held[rank] = version
+        versions[rank] = version
         done[rank] += 1
         last = max(last, free_out + links.latency)
         if done[rank] < steps:

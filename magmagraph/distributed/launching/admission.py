@@ -141,8 +141,8 @@ class Admission:
             return None
         if type(process) is not int or not isinstance(host, str) or not isinstance(nonce, str):
             return None
-        known = proof(self._token, "rank", rank, nonce).encode()
-        return hello if hmac.compare_digest(said, known) else None
+        expected = proof(self._token, "rank", rank, nonce).encode()
+        return hello if hmac.compare_digest(said, expected) else None
 
     def _refuse(self, connection: socket.socket) -> None:
         self._forget(connection)

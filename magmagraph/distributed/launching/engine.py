@@ -89,20 +89,20 @@ def find_engine(asked: str | None = None) -> Engine:
     """
     named = asked or os.environ.get("MAGMAGRAPH_MPIEXEC")
     if named:
-        found = shutil.which(named)
-        if found is None:
+        path = shutil.which(named)
+        if path is None:
             raise DeviceError(
                 message(
                     f"there is no program {named!r} to start ranks with",
                     need="the name or path of mpiexec, as mpiexec= or MAGMAGRAPH_MPIEXEC",
                 )
             )
-        return _engine(found)
+        return _engine(path)
     beside = Path(sys.executable).parent
     for name in _NAMES:
-        found = shutil.which(name, path=str(beside)) or shutil.which(name)
-        if found is not None:
-            return _engine(found)
+        path = shutil.which(name, path=str(beside)) or shutil.which(name)
+        if path is not None:
+            return _engine(path)
     raise DeviceError(
         message(
             "many processes need mpiexec, and there is none on the path or beside Python",
@@ -114,7 +114,7 @@ def find_engine(asked: str | None = None) -> Engine:
 @functools.cache
 def _engine(path: str) -> Engine:
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             [path, "--version"],
             capture_output=True,
             text=True,
@@ -123,7 +123,7 @@ def _engine(path: str) -> Engine:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DeviceError(message(f"{path} does not run: {error}")) from None
-    text = told.stdout + told.stderr
+    text = answer.stdout + answer.stderr
     if "Open MPI" in text or "OpenRTE" in text or "PRRTE" in text:
         family = "openmpi"
     elif "Intel(R) MPI" in text:

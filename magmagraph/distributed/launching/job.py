@@ -167,26 +167,26 @@ class Job:
 
     def _environment(self) -> dict[str, str]:
         settings = self.settings
-        found = {**os.environ, **settings.environment}
+        environment = {**os.environ, **settings.environment}
         # A rank finds the package where the launcher has found it.
         package = str(Path(__file__).resolve().parents[3])
-        paths = [path for path in found.get("PYTHONPATH", "").split(os.pathsep) if path]
+        paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         if package not in paths:
             paths.append(package)
-        found["PYTHONPATH"] = os.pathsep.join(paths)
-        found["PYTHONUNBUFFERED"] = "1"
-        found["MAGMAGRAPH_LAUNCH"] = self._place
-        found["MAGMAGRAPH_RESTART"] = str(self.attempt)
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        environment["PYTHONUNBUFFERED"] = "1"
+        environment["MAGMAGRAPH_LAUNCH"] = self._place
+        environment["MAGMAGRAPH_RESTART"] = str(self.attempt)
         local = -(-settings.ranks // max(1, len(settings.hosts)))
         share = settings.threads or max(1, allowed_cores() // local)
         for name in _THREADS:
-            own = found.get(name, "").split(",")[0].strip()
+            own = environment.get(name, "").split(",")[0].strip()
             if settings.threads is None and own.isdigit() and 0 < int(own) < share:
                 continue
-            found[name] = str(share)
+            environment[name] = str(share)
         if settings.threads is not None:
-            found["MAGMAGRAPH_THREADS"] = str(settings.threads)
-        return found
+            environment["MAGMAGRAPH_THREADS"] = str(settings.threads)
+        return environment
 
     # ------------------------------------------------------------------- what ranks say
 
@@ -205,48 +205,48 @@ class Job:
         with contextlib.suppress(OSError):
             line.send(program_message(self._token, nonce, program))
             line.send_whole({}, "program", program)
-        while (told := line.receive(check=check_form)) is not None:
-            self._pass_on(number, told)
+        while (received := line.receive(check=check_form)) is not None:
+            self._pass_on(number, received)
         # A line with a fault stays open: a rank whose line ends takes the launcher for gone.
         self._pass_on(number, {"fault": line.fault} if line.fault else None)
 
-    def _pass_on(self, number: int, told: dict[str, Any] | None) -> None:
+    def _pass_on(self, number: int, received: dict[str, Any] | None) -> None:
         """Put a message into the queue; a rank that says more than is read waits, until the end."""
         while not self._over.is_set():
             with contextlib.suppress(queue.Full):
-                self._events.put((number, told), timeout=_POLL)
+                self._events.put((number, received), timeout=_POLL)
                 return
 
     def _take(self, patience: float) -> None:
         """Take note of what ranks have said, for so many seconds at most if they say nothing."""
         try:
-            number, told = self._events.get(timeout=patience)
+            number, received = self._events.get(timeout=patience)
             for _ in range(_MOST):  # then the caller looks at the time
-                self._note(number, told)
-                number, told = self._events.get_nowait()
-            self._note(number, told)
+                self._note(number, received)
+                number, received = self._events.get_nowait()
+            self._note(number, received)
         except queue.Empty:
             return
 
-    def _note(self, number: int, told: dict[str, Any] | None) -> None:
+    def _note(self, number: int, received: dict[str, Any] | None) -> None:
         rank = self.ranks[number]
         rank.seen = time.monotonic()
-        if told is None:
+        if received is None:
             rank.gone = True
-        elif "beat" in told:
-            rank.state = told["beat"]
-        elif "hello" in told:
-            rank.process, rank.host = told["process"], told["host"]
-        elif "done" in told:
-            rank.done, rank.result = True, told.get("result")
-        elif "failed" in told:
-            rank.told = report.exception(number, told)
-        elif "fault" in told:
-            rank.told = _no_message(number, told["fault"])
-        elif "stack" in told:
-            rank.stack, rank.state["where"] = told["stack"], told["where"]
-        elif told.get("size", len(self.ranks)) != len(self.ranks) and rank.told is None:
-            rank.told = _other_library(number, told["size"], self.settings)
+        elif "beat" in received:
+            rank.state = received["beat"]
+        elif "hello" in received:
+            rank.process, rank.host = received["process"], received["host"]
+        elif "done" in received:
+            rank.done, rank.result = True, received.get("result")
+        elif "failed" in received:
+            rank.told = report.exception(number, received)
+        elif "fault" in received:
+            rank.told = _no_message(number, received["fault"])
+        elif "stack" in received:
+            rank.stack, rank.state["where"] = received["stack"], received["where"]
+        elif received.get("size", len(self.ranks)) != len(self.ranks) and rank.told is None:
+            rank.told = _other_library(number, received["size"], self.settings)
         if rank.told is not None or (rank.gone and not rank.done):
             if self._failure is None:
                 self._failure = rank.told or Failure((number,), "killed", "")
@@ -390,15 +390,15 @@ class Job:
 
     def _others(self, failure: Failure) -> list[str]:
         """Return a line about each other rank that has something to say."""
-        told = []
+        lines = []
         for number, rank in enumerate(self.ranks):
             if number in failure.ranks or failure.kind == "hang":
                 continue
             if rank.told is not None:
-                told.append(f"rank {number} {rank.told.text.splitlines()[0]}")
+                lines.append(f"rank {number} {rank.told.text.splitlines()[0]}")
             elif not rank.done and rank.state["waiting"] is not None:
-                told.append(f"rank {number} was waiting in {rank.state['waiting']}")
-        return told[:8]
+                lines.append(f"rank {number} was waiting in {rank.state['waiting']}")
+        return lines[:8]
 
     # ------------------------------------------------------------------- the end
 
@@ -427,19 +427,19 @@ class Job:
             if rank.line is not None:
                 rank.line.close()
 
-    def _tell_all(self, told: dict[str, Any]) -> None:
+    def _tell_all(self, content: dict[str, Any]) -> None:
         for rank in self.ranks:
             if rank.line is not None and not rank.gone:
                 with contextlib.suppress(OSError):
-                    rank.line.send(told)
+                    rank.line.send(content)
 
     def _left(self) -> list[int]:
         """Return processes of the job that live, on this machine."""
-        found = processes.of_job(self._place)
-        if found is None:
-            known = [rank.process for rank in self.ranks if rank.host == self._here]
-            found = [number for number in known if number and processes.alive(number)]
-        return [number for number in found if number != self._process.pid]
+        alive = processes.of_job(self._place)
+        if alive is None:
+            started = [rank.process for rank in self.ranks if rank.host == self._here]
+            alive = [number for number in started if number and processes.alive(number)]
+        return [number for number in alive if number != self._process.pid]
 
 
 def _joined(text: str, said: str) -> str:

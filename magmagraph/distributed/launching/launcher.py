@@ -112,7 +112,7 @@ def launch(
         raise ConfigError(message(f"least={least!r}", need=f"1 to {ranks}, the number of ranks"))
     if threads is not None:
         _check(threads=threads)
-    wanted = _program(program, arguments, module)
+    to_run = _program(program, arguments, module)
     engine = find_engine(mpiexec)
     last: Failure | None = None
     with _signals():
@@ -122,7 +122,7 @@ def launch(
                 hosts=tuple(hosts), environment=dict(environment or {}),
             )  # fmt: skip
             try:
-                results = Job(settings, wanted, attempt).run()
+                results = Job(settings, to_run, attempt).run()
             except JobError as error:
                 failure = error.failure
                 if attempt == restarts or _hopeless(failure, last):
@@ -137,9 +137,9 @@ def launch(
     raise AssertionError("not reached")
 
 
-def _check(**given: Any) -> None:
+def _check(**options: Any) -> None:
     whole = ("ranks", "restarts", "threads")
-    for name, value in given.items():
+    for name, value in options.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = number and (name not in whole or value == int(value))
         if not fits or value < 0 or (value == 0 and name != "restarts"):
@@ -235,7 +235,7 @@ def _signals() -> Iterator[None]:
 
     def told(number: int, frame: FrameType | None) -> None:
         # Once: what ends the job is not to be interrupted by a second signal.
-        for name in held:
+        for name in previous:
             signal.signal(name, signal.SIG_IGN)
         raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
@@ -244,18 +244,18 @@ def _signals() -> Iterator[None]:
         names.append(signal.SIGHUP)
     # Handlers that a program has set for itself stay.
     usual = (signal.SIG_DFL, signal.default_int_handler)
-    held = {name: signal.getsignal(name) for name in names if signal.getsignal(name) in usual}
-    for name in held:
+    previous = {name: signal.getsignal(name) for name in names if signal.getsignal(name) in usual}
+    for name in previous:
         signal.signal(name, told)
     try:
         yield
     except Ended as ended:
-        for name, before in held.items():
+        for name, before in previous.items():
             signal.signal(name, before)
         os.kill(os.getpid(), ended.number)
         raise
     finally:
-        for name, before in held.items():
+        for name, before in previous.items():
             signal.signal(name, before)
 
 

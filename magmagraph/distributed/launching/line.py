@@ -65,11 +65,11 @@ FORMS: Mapping[str, Schema] = {
 }
 
 
-def check_form(told: dict[str, Any]) -> None:
+def check_form(content: dict[str, Any]) -> None:
     """Raise `Damaged` where a message is of no form that ranks send."""
     for key, form in FORMS.items():
-        if key in told:
-            return form(told, "its message")
+        if key in content:
+            return form(content, "its message")
     raise Damaged(f"its message has none of the keys {', '.join(FORMS)}")
 
 
@@ -104,18 +104,18 @@ class Line:
             with contextlib.suppress(OSError):  # pairs of other kinds have no such option
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
 
-    def send(self, told: dict[str, Any]) -> None:
+    def send(self, content: dict[str, Any]) -> None:
         """Send a message, with long texts shortened; OSError where the other end is gone."""
-        self._send(_shortened(told))
+        self._send(_shortened(content))
 
-    def send_whole(self, told: dict[str, Any], name: str, value: str) -> None:
+    def send_whole(self, content: dict[str, Any], name: str, value: str) -> None:
         """Send a message with a text of ASCII of any length up to `LARGEST`, in parts."""
         for start in range(0, len(value), PART):
             self._send({"part": value[start : start + PART]})
-        self._send({**_shortened(told), "whole": name})
+        self._send({**_shortened(content), "whole": name})
 
-    def _send(self, told: dict[str, Any]) -> None:
-        content = json.dumps(told).encode() + b"\n"
+    def _send(self, fields: dict[str, Any]) -> None:
+        content = json.dumps(fields).encode() + b"\n"
         with self._lock:
             self._socket.sendall(content)
 
@@ -137,16 +137,16 @@ class Line:
             Raises `Damaged` for a message of another form than is expected.
         """
         try:
-            while "part" in (told := self._message(limit)):
-                _PART(told, "its message")
-                self._size += len(told["part"])
+            while "part" in (received := self._message(limit)):
+                _PART(received, "its message")
+                self._size += len(received["part"])
                 if self._size > largest:
                     raise Damaged(f"its text has more than {largest} bytes")
-                self._parts.append(told["part"])
-            told = self._joined(told)
+                self._parts.append(received["part"])
+            received = self._joined(received)
             if check is not None:
-                check(told)
-            return told
+                check(received)
+            return received
         except (OSError, ValueError) as error:  # a file that is closed is a ValueError
             self.fault = str(error) if isinstance(error, Damaged) else ""
         self._parts.clear()
@@ -160,22 +160,22 @@ class Line:
             raise Damaged(f"its message has more than {limit} bytes")
         if not content.endswith(b"\n"):
             raise ConnectionResetError
-        told = parse_json(content, "its message")
-        if not isinstance(told, dict):
+        fields = parse_json(content, "its message")
+        if not isinstance(fields, dict):
             raise Damaged("its message is no table")
-        return told
+        return fields
 
-    def _joined(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _joined(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a message with the text whose parts have come before it, if it names one."""
-        if "whole" not in told:
-            return told
-        name = told.pop("whole")
-        if not isinstance(name, str) or name in told:
+        if "whole" not in fields:
+            return fields
+        name = fields.pop("whole")
+        if not isinstance(name, str) or name in fields:
             raise Damaged("its message does not say what its parts are")
-        told[name] = "".join(self._parts)
+        fields[name] = "".join(self._parts)
         self._parts.clear()
         self._size = 0
-        return told
+        return fields
 
     def close(self) -> None:
         """Let the other end see that nobody is here; wakes a thread that receives."""
@@ -260,10 +260,10 @@ def enter(
         late.cancel()
         if answer is not None:
             size, digest = answer.get("size"), answer.get("digest")
-            said, known = str(answer.get("proof")), proof(token, nonce, size, digest)
-            if hmac.compare_digest(said.encode(errors="replace"), known.encode()):
-                told = line.receive(largest=answer["size"])
-                program = "" if told is None else str(told.get("program"))
+            said, expected = str(answer.get("proof")), proof(token, nonce, size, digest)
+            if hmac.compare_digest(said.encode(errors="replace"), expected.encode()):
+                received = line.receive(largest=answer["size"])
+                program = "" if received is None else str(received.get("program"))
                 if hashlib.sha256(program.encode()).hexdigest() == digest:
                     connection.settimeout(None)
                     return line, json.loads(program)

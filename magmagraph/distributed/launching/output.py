@@ -170,9 +170,9 @@ class Output:
 
 def _binary(stream: object) -> BinaryIO | None:
     """Return the bytes' side of a text stream; notebooks and tests may have none."""
-    found = getattr(stream, "buffer", None)
-    if found is not None:
-        return found  # type: ignore[no-any-return]
+    buffer = getattr(stream, "buffer", None)
+    if buffer is not None:
+        return buffer  # type: ignore[no-any-return]
     return None if stream is None else _Text(stream)  # type: ignore[return-value]
 
 

@@ -42,15 +42,15 @@ def of_job(place: str) -> list[int] | None:
     if not os.path.isdir("/proc/self"):
         return None
     mark = f"MAGMAGRAPH_LAUNCH={place}".encode()
-    found = []
+    numbers = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         with contextlib.suppress(OSError):  # it is another user's, or has just gone
             variables = Path("/proc", name, "environ").read_bytes()
             if mark in variables.split(b"\0") and _state(int(name)) not in ("Z", "X", ""):
-                found.append(int(name))
-    return found
+                numbers.append(int(name))
+    return numbers
 
 
 def kill(processes: Iterable[int]) -> None:

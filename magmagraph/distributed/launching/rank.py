@@ -62,28 +62,28 @@ def main() -> None:
     ).start()
     watch.attend(line.send)
     result = None
-    told: dict[str, Any] = {"done": True}
+    outcome: dict[str, Any] = {"done": True}
     try:
         result = _run(program)
     except SystemExit as stop:
-        told = _left(stop)
+        outcome = _left(stop)
     except BaseException as error:
-        told = _failed(error)
+        outcome = _failed(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or full: it is too late to care
             stream.flush()
     ended.set()
     try:
         if result is None:
-            line.send(told)
+            line.send(outcome)
         else:
-            line.send_whole(told, "result", result)
+            line.send_whole(outcome, "result", result)
     except OSError:  # the launcher is gone, and its word will not come
         os._exit(1)
-    if "done" not in told:
+    if "done" not in outcome:
         # What hangs on the exit of an interpreter (MPI's own end, threads) is not waited for.
         time.sleep(_WORD)
-        os._exit(told["status"])
+        os._exit(outcome["status"])
 
 
 def _redirect(folder: str, rank: int) -> None:
@@ -99,17 +99,17 @@ def _redirect(folder: str, rank: int) -> None:
 def _listen(line: Line, ended: threading.Event) -> None:
     """Leave at the launcher's word, or when it is gone; tell the stack when asked."""
     while True:
-        told = line.receive()
-        if told is None and ended.is_set():
+        received = line.receive()
+        if received is None and ended.is_set():
             return
-        if told is None:
+        if received is None:
             # The launcher was killed. Nobody else is left to end what this rank has started, or
             # another rank that hears nothing.
             processes.kill(processes.of_job(os.environ["MAGMAGRAPH_LAUNCH"]) or [])
             os._exit(1)
-        if "end" in told:
-            os._exit(int(told["end"]))
-        if "stack" in told:
+        if "end" in received:
+            os._exit(int(received["end"]))
+        if "stack" in received:
             frame = sys._current_frames().get(threading.main_thread().ident or 0)
             stack = "".join(_own_part(traceback.format_stack(frame)))
             line.send({"stack": stack, "where": watch.where()})
@@ -160,12 +160,12 @@ def _function(module: str, file: str | None, name: str) -> Callable[..., Any]:
         spec = importlib.util.spec_from_file_location(MAIN, file)
         assert spec is not None
         assert spec.loader is not None
-        found = importlib.util.module_from_spec(spec)
-        sys.modules[MAIN] = sys.modules["__main__"] = found
-        spec.loader.exec_module(found)
+        imported = importlib.util.module_from_spec(spec)
+        sys.modules[MAIN] = sys.modules["__main__"] = imported
+        spec.loader.exec_module(imported)
     else:
-        found = importlib.import_module(module)
-    value: Any = found
+        imported = importlib.import_module(module)
+    value: Any = imported
     for part in name.split("."):
         value = getattr(value, part)
     function: Callable[..., Any] = value

@@ -84,10 +84,10 @@ class JobError(CommunicationError):
         text = failure.text
         if failure.ranks:
             text = f"{ranks_text(failure.ranks)} of {size} {text}"
-        told = message("\n".join([text, *notes]), where=failure.where or None)
+        full_text = message("\n".join([text, *notes]), where=failure.where or None)
         if failure.trace:
-            told += "\n" + failure.trace.rstrip()
-        return cls(told, failure)
+            full_text += "\n" + failure.trace.rstrip()
+        return cls(full_text, failure)
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
@@ -108,13 +108,13 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(parts)}"
 
 
-def exception(rank: int, told: dict[str, Any]) -> Failure:
+def exception(rank: int, fields: dict[str, Any]) -> Failure:
     """Return what a rank has told of its own end."""
-    if told["failed"] == "SystemExit":
-        text, kind = f"left by {told['text']}", "exit"
+    if fields["failed"] == "SystemExit":
+        text, kind = f"left by {fields['text']}", "exit"
     else:
-        text, kind = f"failed: {told['failed']}: {told['text']}".rstrip(": "), "exception"
-    return Failure((rank,), kind, text, told["where"], told["trace"], told["status"])
+        text, kind = f"failed: {fields['failed']}: {fields['text']}".rstrip(": "), "exception"
+    return Failure((rank,), kind, text, fields["where"], fields["trace"], fields["status"])
 
 
 def said_by_starter(text: str) -> tuple[int | None, int | None]:
@@ -198,8 +198,8 @@ def hang(states: dict[int, dict[str, Any]], ended: Sequence[int], limit: float) 
     calls: dict[str, list[int]] = {}
     for rank, state in waiting.items():
         calls.setdefault(f"{state['waiting']}, at {state['where']}", []).append(rank)
-    told = [f"{ranks_text(ranks)}: waiting in {call}" for call, ranks in calls.items()]
-    told += [f"{ranks_text([rank])}: at {states[rank]['where']}" for rank in late[1:]]
+    lines = [f"{ranks_text(ranks)}: waiting in {call}" for call, ranks in calls.items()]
+    lines += [f"{ranks_text([rank])}: at {states[rank]['where']}" for rank in late[1:]]
     if late:
         text = f"kept {ranks_text(list(waiting))} waiting for more than {limit:g} s"
         blamed, where = tuple(late), states[late[0]]["where"]
@@ -217,4 +217,4 @@ def hang(states: dict[int, dict[str, Any]], ended: Sequence[int], limit: float) 
                 blamed = tuple(odd[0])
                 text = f"waited elsewhere than the others for more than {limit:g} s"
         where = waiting[blamed[0]]["where"]
-    return Failure(blamed, "hang", "\n".join([text, *told]), where, status=HUNG)
+    return Failure(blamed, "hang", "\n".join([text, *lines]), where, status=HUNG)

@@ -119,13 +119,13 @@ def blame(function: Any, *feeds: Any, **named: Any) -> NonFinite | None:
 
 def append_blame(function: Any, arrays: Sequence[Any], error: MagmagraphError) -> None:
     """Add to an error about values that are not finite who made the first, if that is quick."""
-    found: NonFinite | None = None
+    blame: NonFinite | None = None
     with contextlib.suppress(MagmagraphError, MemoryError):  # the error itself must not be lost
         bound = bind(function, arrays, {})
         if sum(int(step.flops) for step in bound.bound.plan.steps) <= _QUICK:
-            found = _blame(function, bound)
-    if found is not None:
-        error.args = (f"{error}\n  {str(found).replace(chr(10), chr(10) + '  ')}", *error.args[1:])
+            blame = _blame(function, bound)
+    if blame is not None:
+        error.args = (f"{error}\n  {str(blame).replace(chr(10), chr(10) + '  ')}", *error.args[1:])
 
 
 def _blame(function: Any, feeds: Feeds) -> NonFinite | None:
@@ -153,14 +153,14 @@ def _blame(function: Any, feeds: Feeds) -> NonFinite | None:
 
 def _reached(roots: Sequence[Node], values: Mapping[Node, Any]) -> set[Node]:
     """Return what leads to the roots through values that are not finite."""
-    found = set(roots)
+    reached = set(roots)
     pending = list(roots)
     while pending:
         for operand in pending.pop().inputs:
-            if operand not in found and not is_finite(values[operand]):
-                found.add(operand)
+            if operand not in reached and not is_finite(values[operand]):
+                reached.add(operand)
                 pending.append(operand)
-    return found
+    return reached
 
 
 def _first(source: Graph, reached: set[Node], values: Mapping[Node, Any]) -> Node:
@@ -240,8 +240,8 @@ def _forward(function: Any, node: Node) -> Node | None:
     sources = function.trace.sources
 
     def user(member: Node) -> Node:
-        found: Node = (sources.get(member) or [member])[0]
-        return found
+        source: Node = (sources.get(member) or [member])[0]
+        return source
 
     line = user(node).line
     if line is None or line.group is None or not line.group.in_gradient:
@@ -256,12 +256,12 @@ def _forward(function: Any, node: Node) -> Node | None:
             seen.add(operand)
             pending.append(operand)
             found = user(operand)
-            made = found.line
-            if not operand.inputs or made is None:
+            operand_line = found.line
+            if not operand.inputs or operand_line is None:
                 continue
-            if made.group is not None and made.group.in_gradient:
+            if operand_line.group is not None and operand_line.group.in_gradient:
                 continue
-            if (made.file, made.number) == (line.file, line.number):
+            if (operand_line.file, operand_line.number) == (line.file, line.number):
                 return found
             nearest = found if nearest is None else nearest
     return nearest

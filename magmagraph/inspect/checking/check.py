@@ -105,11 +105,11 @@ class Blame:
         }
 
     def __str__(self) -> str:
-        made = "; ".join(describe(node) for node in self.sources)
-        told = f"\n  it comes from {made}" if made else ""
+        sources = "; ".join(describe(node) for node in self.sources)
+        origin = f"\n  it comes from {sources}" if sources else ""
         return (
             f"{self.name} is to blame: the rule '{self.rule}' made {describe(self.node)}, "
-            f"an increase of {self.increase:.3g}{told}"
+            f"an increase of {self.increase:.3g}{origin}"
         )
 
 
@@ -329,25 +329,25 @@ class _Checker:
 
     def _note_repairs(self, name: str, before: Sequence[Any], now: Sequence[Any]) -> None:
         """List the values that are finite from here on, and the rules that say they do that."""
-        found: list[str] = []
+        repairs: list[str] = []
         for label, old, new in zip(self.labels, before, now, strict=True):
             lost = ~np.isfinite(widest(widened(old)))
             count = int(np.count_nonzero(lost & np.isfinite(widest(widened(new)))))
             if count:
-                found.append(f"{name}: {count} values of {label} are finite now")
-        if found and name != RUN:
-            found += self.function.report[name].repairs
-        self.result.repairs += found
+                repairs.append(f"{name}: {count} values of {label} are finite now")
+        if repairs and name != RUN:
+            repairs += self.function.report[name].repairs
+        self.result.repairs += repairs
 
     def _note_errors(
         self, name: str, old: Graph, values: Mapping[Node, Any], standing: Mapping[Node, Node]
     ) -> None:
         """Keep the error of each node that the pass made."""
-        known = set(old.nodes)
+        old_nodes = set(old.nodes)
         self.result.pass_errors[name] = {
             node: difference(values[node], self.wide[source]).error
             for node, source in standing.items()
-            if node not in known and source in self.noise
+            if node not in old_nodes and source in self.noise
         }
 
     def _first_not_finite(self) -> None:
@@ -417,12 +417,12 @@ def _stand_ins(
 ) -> dict[Node, Node]:
     """Return which nodes after a pass have the value of which nodes of the source graph."""
     present = set(after.nodes)
-    found = {node: source for node, source in standing.items() if node in present}
+    stand_ins = {node: source for node, source in standing.items() if node in present}
     for node, source in standing.items():
         new = stand_in(trace, name, node, present)
         if new is not None:
-            found.setdefault(new, source)
-    return found
+            stand_ins.setdefault(new, source)
+    return stand_ins
 
 
 def _rule_of(trace: Trace, name: str, node: Node) -> str:
@@ -431,9 +431,9 @@ def _rule_of(trace: Trace, name: str, node: Node) -> str:
     pending = [node]
     while pending:
         here = pending.pop(0)
-        made = trace.made_by.get(here)
-        if made is not None and made[0] == name and made[1] != OPERANDS:
-            return made[1]
+        maker = trace.made_by.get(here)
+        if maker is not None and maker[0] == name and maker[1] != OPERANDS:
+            return maker[1]
         for operand in here.inputs:
             if operand not in seen:
                 seen.add(operand)
@@ -444,11 +444,11 @@ def _rule_of(trace: Trace, name: str, node: Node) -> str:
 def _writer(plan: Plan, source: Graph, root: int) -> Any:
     """Return the last step that writes a result or a variable."""
     if root < len(source.outputs):
-        wanted = plan.fetches[root].slot
+        slot_index = plan.fetches[root].slot
     else:
         state = source.updates[root - len(source.outputs)][0].attrs["state"]
-        wanted = next((slot.index for slot in plan.slots if slot.owner is state), -1)
+        slot_index = next((slot.index for slot in plan.slots if slot.owner is state), -1)
     for step in reversed(plan.steps):
-        if any(value.slot == wanted for value in step.outputs):
+        if any(value.slot == slot_index for value in step.outputs):
             return step
     return None

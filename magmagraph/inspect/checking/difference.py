@@ -33,18 +33,18 @@ def difference(value: Any, reference: Any) -> Difference:
     >>> difference([1.0, 0.0], [1.0, float("nan")])
     Difference(error=0.0, finite=1)
     """
-    given, wanted = np.asarray(value), np.asarray(reference)
-    if wanted.dtype.kind in "iub":
-        count = int(np.count_nonzero(given != wanted))
-        return Difference(count / max(1, wanted.size), 0)
-    given, wanted = widest(given), widest(wanted)
-    finite = np.isfinite(wanted)
-    repaired = int(np.count_nonzero(~finite & np.isfinite(given)))
+    actual, expected = np.asarray(value), np.asarray(reference)
+    if expected.dtype.kind in "iub":
+        count = int(np.count_nonzero(actual != expected))
+        return Difference(count / max(1, expected.size), 0)
+    actual, expected = widest(actual), widest(expected)
+    finite = np.isfinite(expected)
+    repaired = int(np.count_nonzero(~finite & np.isfinite(actual)))
     # An infinity where the reference has a NaN is the limit of the same expression, too.
-    lost = ~finite & ~np.isfinite(given) & (given != wanted) & ~np.isnan(wanted)
-    scale = float(np.max(np.abs(wanted), where=finite, initial=0.0)) or 1.0
+    lost = ~finite & ~np.isfinite(actual) & (actual != expected) & ~np.isnan(expected)
+    scale = float(np.max(np.abs(expected), where=finite, initial=0.0)) or 1.0
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(given - wanted) / scale
+        apart = np.abs(actual - expected) / scale
     apart = np.where(np.isnan(apart), np.inf, apart)
     worst = float(np.max(apart, where=finite, initial=0.0))
     return Difference(float("inf") if lost.any() else worst, repaired)

@@ -47,7 +47,7 @@ def rounding(
         for node in graph.nodes
         if not isinstance(node.type, tuple) and is_inexact(node.dtype)
     ]
-    found = {node: difference(own[node], wide[node]).error for node in floats}
+    errors = {node: difference(own[node], wide[node]).error for node in floats}
     rng = np.random.default_rng(0)
 
     def moved(node: Node, value: Any, times: float) -> Any:
@@ -64,8 +64,8 @@ def rounding(
         except MagmagraphError:  # a matrix that is singular but for its rounding, say
             break
         for node in floats:
-            found[node] = max(found[node], difference(values[node], wide[node]).error)
-    return found
+            errors[node] = max(errors[node], difference(values[node], wide[node]).error)
+    return errors
 
 
 def _moved(rng: np.random.Generator, value: Any, dtype: np.dtype, times: float) -> Any:

@@ -93,8 +93,8 @@ def evaluate_wide(
                     moved(i, v, times) for i, v in zip(node.inputs, operands, strict=True)
                 ]
             with np.errstate(all="ignore"):
-                made = node.op.evaluate(np, *operands, **attrs)
-            values[node] = widened(made)
+                result = node.op.evaluate(np, *operands, **attrs)
+            values[node] = widened(result)
         if moved is not None:
             values[node] = moved(node, values[node], 1.0)
     return values

@@ -85,10 +85,10 @@ def draw(root: Frame) -> Drawing:
 
 def heights(frame: Frame) -> list[float]:
     """Return the height of each row of a frame."""
-    found = [0.0] * (1 + max((item.row for item in frame.items), default=-1))
+    rows = [0.0] * (1 + max((item.row for item in frame.items), default=-1))
     for item in frame.items:
-        found[item.row] = max(found[item.row], _height(item))
-    return found
+        rows[item.row] = max(rows[item.row], _height(item))
+    return rows
 
 
 def _height(item: Item) -> float:
@@ -157,7 +157,7 @@ class _Router:
                 if last is None:
                     last = net.trunk[span - 1] if span > 0 else self.frame.items[net.source].x
                 coming.setdefault(target, []).append((last, number))
-        found = {}
+        arrivals = {}
         for target, nets in coming.items():
             item = self.frame.items[target]
             if item.inner is not None:
@@ -165,12 +165,12 @@ class _Router:
                 edge = self.left + item.x - item.width / 2
                 shift = (item.width - item.inner.width) / 2 - PAD
                 for _, number in nets:
-                    found[number, target] = edge + shift + entries[self.frame.values[number]]
+                    arrivals[number, target] = edge + shift + entries[self.frame.values[number]]
                 continue
             step = min(_SPREAD, (item.width - 16.0) / len(nets))
             for i, (_, number) in enumerate(sorted(nets)):
-                found[number, target] = self.left + item.x + (i - (len(nets) - 1) / 2) * step
-        return found
+                arrivals[number, target] = self.left + item.x + (i - (len(nets) - 1) / 2) * step
+        return arrivals
 
     def route(self) -> None:
         """Add all edges to the drawing."""

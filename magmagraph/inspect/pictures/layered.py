@@ -129,14 +129,14 @@ def layered(
             above[target].append(reader)
     order = ordered(all_rows, above, below, count, hint)
     sizes = [*widths, *([0.0] * (len(all_rows) - count))]
-    found = columns(order, above, below, sizes, count, BOX_GAP, LINE_GAP)
-    left = min(x - w / 2 for x, w in zip(found, sizes, strict=True))
-    found = [x - left for x in found]
-    right = max(x + w / 2 for x, w in zip(found, sizes, strict=True))
+    xs = columns(order, above, below, sizes, count, BOX_GAP, LINE_GAP)
+    left = min(x - w / 2 for x, w in zip(xs, sizes, strict=True))
+    xs = [x - left for x in xs]
+    right = max(x + w / 2 for x, w in zip(xs, sizes, strict=True))
     for net, trunk in zip(nets, trunks, strict=True):
-        net.trunk = [found[dummy] for dummy in trunk]
+        net.trunk = [xs[dummy] for dummy in trunk]
     width = _lanes(nets, rows, right)
-    return Layout(rows, found[:count], width, list(nets))
+    return Layout(rows, xs[:count], width, list(nets))
 
 
 def _without_cycles(count: int, nets: Sequence[Net]) -> list[list[int]]:
@@ -193,13 +193,13 @@ def _rows(
             missing[target] -= 1
             if not missing[target]:
                 order.append(target)
-    held = [0] * count  # edges from what others read as well, and which does not move along
+    kept_edges = [0] * count  # edges from what others read as well, and which does not move along
     for targets in leaving:
         if len(targets) > 1:
             for target in targets:
-                held[target] += 1
+                kept_edges[target] += 1
     for vertex in reversed(order):
-        if len(leaving[vertex]) > held[vertex] and vertex not in top:
+        if len(leaving[vertex]) > kept_edges[vertex] and vertex not in top:
             rows[vertex] = min(rows[t] for t in leaving[vertex]) - 1
     if bottom:
         last = max((rows[v] for v in range(count) if v not in bottom), default=-1) + 1

@@ -58,10 +58,10 @@ def columns(
             place[vertex] = i
     needed, gaps = _gaps(order, widths, boxes, box_gap, line_gap)
     if count <= _LARGE:
-        found = _straight(order, above, below, widths, boxes, place, gaps)
-        ends = [x + side * w / 2 for x, w in zip(found, widths, strict=True) for side in (-1, 1)]
+        xs = _straight(order, above, below, widths, boxes, place, gaps)
+        ends = [x + side * w / 2 for x, w in zip(xs, widths, strict=True) for side in (-1, 1)]
         if count <= _SMALL or max(ends) - min(ends) <= _WIDE * needed:
-            return found
+            return xs
     return _relaxed(order, above, below, boxes, gaps)
 
 
@@ -76,13 +76,13 @@ def _gaps(
     widest = 0.0
     gaps = []
     for row in order:
-        found = [
+        row_gaps = [
             (box_gap if left < boxes and right < boxes else line_gap)
             + (widths[left] + widths[right]) / 2
             for left, right in itertools.pairwise(row)
         ]
-        widest = max(widest, sum(found) + (widths[row[0]] + widths[row[-1]]) / 2)
-        gaps.append(found)
+        widest = max(widest, sum(row_gaps) + (widths[row[0]] + widths[row[-1]]) / 2)
+        gaps.append(row_gaps)
     return widest, gaps
 
 
@@ -101,8 +101,8 @@ def _straight(
     lower = [sorted(near, key=place.__getitem__) for near in below]
     beside = [
         (left, right, gap)
-        for row, found in zip(order, gaps, strict=True)
-        for (left, right), gap in zip(itertools.pairwise(row), found, strict=True)
+        for row, row_gaps in zip(order, gaps, strict=True)
+        for (left, right), gap in zip(itertools.pairwise(row), row_gaps, strict=True)
     ]
     four = []
     for near, rows in ((upper, order), (lower, order[::-1])):
@@ -131,7 +131,7 @@ def _relaxed(
         last = turn == _ROUNDS - 1
         for number in numbers if turn % 2 == 0 else reversed(numbers):
             row = order[number]
-            wanted, weights = [], []
+            targets, weights = [], []
             for vertex in row:
                 near = above[vertex] if turn % 2 == 0 else below[vertex]
                 if last or not near:
@@ -141,15 +141,15 @@ def _relaxed(
                     share = _STRAIGHT if other >= boxes and vertex >= boxes else 1.0
                     total += share * at[other]
                     weight += share
-                wanted.append(total / weight if near else at[vertex])
+                targets.append(total / weight if near else at[vertex])
                 weights.append(weight)
-            for vertex, x in zip(row, _apart(wanted, weights, gaps[number]), strict=True):
+            for vertex, x in zip(row, _apart(targets, weights, gaps[number]), strict=True):
                 at[vertex] = x
     return at
 
 
 def _apart(
-    wanted: Sequence[float], weights: Sequence[float], gaps: Sequence[float]
+    targets: Sequence[float], weights: Sequence[float], gaps: Sequence[float]
 ) -> list[float]:
     """Return separated positions nearest to the wanted ones, in the weighted mean square.
 
@@ -160,7 +160,7 @@ def _apart(
     """
     shifts = [0.0, *itertools.accumulate(gaps)]
     pools: list[tuple[float, float, int]] = []  # (weighted sum, weight, members)
-    for x, weight, shift in zip(wanted, weights, shifts, strict=True):
+    for x, weight, shift in zip(targets, weights, shifts, strict=True):
         total, heavy, members = weight * (x - shift), weight, 1
         while pools and pools[-1][0] * heavy > total * pools[-1][1]:
             before = pools.pop()
@@ -174,7 +174,7 @@ def _crossed(
     order: Sequence[Sequence[int]], above: Neighbours, place: Sequence[int], boxes: int
 ) -> set[tuple[int, int]]:
     """Return the edges (upper, lower) that cross one between two points, which is kept straight."""
-    found: set[tuple[int, int]] = set()
+    crossings: set[tuple[int, int]] = set()
     for upper, lower in itertools.pairwise(order):
         first, scanned = 0, 0
         for i, vertex in enumerate(lower):
@@ -187,10 +187,10 @@ def _crossed(
                 for near in above[other]:
                     at = place[near]
                     if (at < first or at > last) and not (other >= boxes and near >= boxes):
-                        found.add((near, other))
+                        crossings.add((near, other))
                 scanned += 1
             first = last
-    return found
+    return crossings
 
 
 def _inner(vertex: int, above: Neighbours, boxes: int) -> int | None:
@@ -272,18 +272,18 @@ def _compacted(
     return [at[r] for r in root]
 
 
-def _balanced(found: Sequence[Sequence[float]], widths: Sequence[float]) -> list[float]:
+def _balanced(layouts: Sequence[Sequence[float]], widths: Sequence[float]) -> list[float]:
     """Return the mean of the middle two of four assignments, moved onto the narrowest."""
     edges = [
         (
             min([x - w / 2 for x, w in zip(xs, widths, strict=True)]),
             max([x + w / 2 for x, w in zip(xs, widths, strict=True)]),
         )
-        for xs in found
+        for xs in layouts
     ]
     left, right = min(edges, key=lambda edge: edge[1] - edge[0])
     moved = []
-    for number, (xs, (low, high)) in enumerate(zip(found, edges, strict=True)):
+    for number, (xs, (low, high)) in enumerate(zip(layouts, edges, strict=True)):
         shift = right - high if number % 2 else left - low
         moved.append([x + shift for x in xs])
     return [sum(sorted(four)[1:3]) / 2 for four in zip(*moved, strict=True)]

@@ -51,10 +51,10 @@ def ordered(
         _sweep(order, above if sweep % 2 == 0 else below, place, sweep % 2 == 0)
         if len(rows) <= _SWAPPED:
             _swap(order, above, below, place)
-        found = _crossings(order, below, place)
+        crossings = _crossings(order, below, place)
         stuck += 1
-        if found < fewest:
-            best, fewest, stuck = [list(row) for row in order], found, 0
+        if crossings < fewest:
+            best, fewest, stuck = [list(row) for row in order], crossings, 0
     return best
 
 

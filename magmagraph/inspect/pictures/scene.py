@@ -52,7 +52,7 @@ class Scene:
         updates: Sequence[tuple[Node, Node]],
         hint: Mapping[Node, float] | None = None,
         group: Callable[[Node], Group | None] | None = None,
-        known: dict[Any, Layout] | None = None,
+        layouts: dict[Any, Layout] | None = None,
     ) -> None:
         self.root = Frame()
         self._group = group or own_group
@@ -76,7 +76,7 @@ class Scene:
         self._ends(outputs, updates)
         for leaf, readers in self._leaves.items():
             self._show_leaf(leaf, readers)
-        self.root.arrange(hint or {}, {} if known is None else known)
+        self.root.arrange(hint or {}, {} if layouts is None else layouts)
 
     def places(self) -> dict[Node, float]:
         """Return where nodes are from left to right, to lay out a similar graph alike."""
@@ -97,11 +97,11 @@ class Scene:
         if node.op.kind is Kind.LEAF:
             self._leaves[node] = []
         elif node.inputs and node.inputs[0] in self._results:
-            found = self._results[node.inputs[0]][int(node.attrs["index"])]
-            if isinstance(found, Node):
-                self._pass_on(node, found)
+            result = self._results[node.inputs[0]][int(node.attrs["index"])]
+            if isinstance(result, Node):
+                self._pass_on(node, result)
             else:
-                self._made[node] = found
+                self._made[node] = result
         elif bodies := bodies_of(node):
             self._kernel(node, bodies)
         else:
@@ -152,8 +152,8 @@ class Scene:
                     if inner not in stands and not is_number(inner):
                         shown[inner] = frame.add(self._box(inner, (), read))
                     continue
-                given = [stands.get(operand, operand) for operand in inner.inputs]
-                box = shown[inner] = frame.add(self._box(inner, given, read))
+                operand_values = [stands.get(operand, operand) for operand in inner.inputs]
+                box = shown[inner] = frame.add(self._box(inner, operand_values, read))
                 for operand in inner.inputs:
                     if operand in shown:
                         frame.connect(shown[operand], box, operand)
@@ -221,11 +221,11 @@ class Scene:
 
 def _towards(outer: Frame, inner: Frame) -> Frame | None:
     """Return the frame directly in `outer` that contains `inner`; None where that is `outer`."""
-    found = None
+    child = None
     while inner is not outer:
         assert inner.parent is not None
-        found, inner = inner, inner.parent
-    return found
+        child, inner = inner, inner.parent
+    return child
 
 
 def own_group(node: Node) -> Group | None:
@@ -249,9 +249,9 @@ def shared_group(groups: Iterable[Group | None]) -> Group | None:
     >>> shared_group([a, None, None]) is None
     True
     """
-    given = list(groups)
-    inside = [group for group in given if group is not None]
-    if not inside or 2 * len(inside) < len(given):
+    listed = list(groups)
+    inside = [group for group in listed if group is not None]
+    if not inside or 2 * len(inside) < len(listed):
         return None
     shared = list(inside[0].around())
     for group in dict.fromkeys(inside[1:]):
@@ -280,19 +280,19 @@ def traced_group(trace: Trace) -> Callable[[Node], Group | None]:
 
 def _common(frames: Sequence[Frame]) -> Frame:
     """Return the innermost frame, none of a kernel, that is around all of some."""
-    found = frames[0]
+    common = frames[0]
     for frame in frames[1:]:
-        while found is not frame:
-            if found.depth >= frame.depth:
-                assert found.parent is not None
-                found = found.parent
+        while common is not frame:
+            if common.depth >= frame.depth:
+                assert common.parent is not None
+                common = common.parent
             else:
                 assert frame.parent is not None
                 frame = frame.parent
-    while found.kernel is not None:
-        assert found.parent is not None
-        found = found.parent
-    return found
+    while common.kernel is not None:
+        assert common.parent is not None
+        common = common.parent
+    return common
 
 
 # ---------------------------------------------------------------------- texts
@@ -300,8 +300,8 @@ def _common(frames: Sequence[Frame]) -> Frame:
 
 def is_number(node: Node) -> bool:
     """Return whether a node is a number that the labels of its readers show."""
-    known = "value" in node.attrs or "dim" in node.attrs
-    return known and node.op.kind is Kind.LEAF and node.shape == ()
+    constant = "value" in node.attrs or "dim" in node.attrs
+    return constant and node.op.kind is Kind.LEAF and node.shape == ()
 
 
 def bodies_of(node: Node) -> tuple[Graph, ...]:

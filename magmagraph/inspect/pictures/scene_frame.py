@@ -112,10 +112,10 @@ class Frame:
 
     def port(self, role: str, value: Node) -> Item:
         """Return where a value comes in ("entry") or goes out ("exit")."""
-        found = self._ports.get((role, value))
-        if found is None:
-            found = self._ports[role, value] = self.add(Item(role, value))
-        return found
+        item = self._ports.get((role, value))
+        if item is None:
+            item = self._ports[role, value] = self.add(Item(role, value))
+        return item
 
     def connect(self, source: Item, target: Item, value: Node) -> None:
         """Let an item read a value of another; a frame has several, all others have one."""
@@ -143,7 +143,7 @@ class Frame:
             if item.inner is not None:
                 yield from item.inner.frames()
 
-    def arrange(self, hint: Mapping[Node, float], known: dict[Any, Layout]) -> None:
+    def arrange(self, hint: Mapping[Node, float], layouts: dict[Any, Layout]) -> None:
         """Choose the place of everything in it, innermost frames first.
 
         Parameters
@@ -156,17 +156,17 @@ class Frame:
         """
         for item in self.items:
             if item.inner is not None:
-                item.inner.arrange(hint, known)
+                item.inner.arrange(hint, layouts)
                 item.width = max(item.width, item.inner.width + 2 * PAD)
         widths = [item.width for item in self.items]
         roles = tuple([item.role for item in self.items])
         key = (tuple(widths), roles, tuple([(net.source, *net.targets) for net in self.nets]))
-        layout = known.get(key)
+        layout = layouts.get(key)
         if layout is None:
             start = None
             if any(item.node in hint for item in self.items):
                 start = [0.0 if i.node is None else hint.get(i.node, 0.0) for i in self.items]
-            layout = known[key] = layered(
+            layout = layouts[key] = layered(
                 widths,
                 self.nets,
                 top=[i for i, role in enumerate(roles) if role == "entry"],

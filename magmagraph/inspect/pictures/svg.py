@@ -167,7 +167,7 @@ def _legend(keys: Sequence[str], width: float) -> tuple[str, float]:
 
 def _style(styles: Iterable[str]) -> str:
     """Return the style sheet: colours of light, then those of dark in place of them."""
-    known = list(dict.fromkeys([*styles, "scope"]))
+    shown_styles = list(dict.fromkeys([*styles, "scope"]))
     return (
         f"text{{font-family:{FONT};font-size:12px}}"
         ".title{font-size:15px;font-weight:600}"
@@ -179,8 +179,8 @@ def _style(styles: Iterable[str]) -> str:
         ".box .body{stroke-width:1.3px}.variable .body,.update .body{stroke-width:2.2px}"
         ".update .body{stroke-dasharray:5 3}.frame rect{stroke-width:1.4px}"
         ".frame.scope rect{stroke-dasharray:2 3}"
-        f"{_colours(known, LIGHT)}"
-        f"@media screen and (prefers-color-scheme:dark){{{_colours(known, DARK)}}}"
+        f"{_colours(shown_styles, LIGHT)}"
+        f"@media screen and (prefers-color-scheme:dark){{{_colours(shown_styles, DARK)}}}"
     )
 
 

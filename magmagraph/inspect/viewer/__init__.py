@@ -73,9 +73,9 @@ def packed(values: dict[str, Any]) -> str:
 def unpacked(text: str) -> dict[str, Any]:
     """Return what `packed` packed."""
     raw = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
-    made = json.loads(raw)
-    assert isinstance(made, dict)
-    return made
+    content = json.loads(raw)
+    assert isinstance(content, dict)
+    return content
 
 
 @functools.cache

@@ -103,7 +103,7 @@ class _Book:
         """Return the values."""
         pages = self.pages
         graphs, layouts = self._graphs()
-        made = {
+        content = {
             "schema": SCHEMA,
             "version": VERSION,
             "made_by": f"magmagraph {__version__}",
@@ -120,10 +120,10 @@ class _Book:
             else plan_values(pages.plan, self.node, pages.sources),
             "evidence": evidence_values(pages.evidence, dict(pages.graphs), self.node),
         }
-        made["nodes"] = self._nodes()
-        made["lines"], made["files"] = self._lines()
-        made["texts"] = list(self.texts)
-        return made
+        content["nodes"] = self._nodes()
+        content["lines"], content["files"] = self._lines()
+        content["texts"] = list(self.texts)
+        return content
 
     def text(self, text: str) -> int:
         """Return the number of a text."""
@@ -131,18 +131,18 @@ class _Book:
 
     def node(self, node: Node) -> int:
         """Return the number of a node; its operands have lower ones."""
-        found = self.number.get(node)
-        if found is None:
-            found = self.number[node] = len(self.number)
-        return found
+        number = self.number.get(node)
+        if number is None:
+            number = self.number[node] = len(self.number)
+        return number
 
     # ------------------------------------------------------------------ graphs
 
     def _graphs(self) -> tuple[list[dict[str, Any]], list[str]]:
         graphs: list[dict[str, Any]] = []
         layouts: list[str] = []
-        known: dict[Any, int] = {}
-        made: dict[Any, Layout] = {}
+        layout_numbers: dict[Any, int] = {}
+        known_layouts: dict[Any, Layout] = {}
         before: set[Node] = set()
         hint: dict[Node, float] = {}
         group = None if self.pages.trace is None else traced_group(self.pages.trace)
@@ -152,10 +152,10 @@ class _Book:
                 self.node(node)
             now = set(nodes)
             key = (frozenset(nodes), graph.outputs, graph.updates)
-            if key not in known:
-                scene = Scene(nodes, graph.outputs, graph.updates, hint, group, made)
+            if key not in layout_numbers:
+                scene = Scene(nodes, graph.outputs, graph.updates, hint, group, known_layouts)
                 hint = scene.places()
-                known[key] = len(layouts)
+                layout_numbers[key] = len(layouts)
                 # As a text: the page reads those alone that are looked at.
                 layouts.append(json.dumps(self._layout(scene.root), separators=(",", ":")))
             graphs.append(
@@ -165,7 +165,7 @@ class _Book:
                     "drops": _steps([self.node(n) for n in before - now]),
                     "outputs": [self.node(n) for n in graph.outputs],
                     "updates": [[self.node(v), self.node(n)] for v, n in graph.updates],
-                    "layout": known[key],
+                    "layout": layout_numbers[key],
                 }
             )
             before = now
@@ -275,10 +275,10 @@ class _Book:
 
     def _passes(self) -> list[dict[str, Any]]:
         names = [name for name, _ in self.pages.graphs]
-        found = []
+        passes = []
         for record in self.pages.records:
-            told = record.as_dict()
-            told["refusals"] = [
+            fields = record.as_dict()
+            fields["refusals"] = [
                 {
                     "rule": self.text(refusal.rule),
                     "node": self.text(refusal.node),
@@ -291,7 +291,7 @@ class _Book:
                 }
                 for refusal, (_, node) in zip(record.refusals, record._refused, strict=True)
             ]
-            told["fallbacks"] = [
+            fields["fallbacks"] = [
                 {
                     "step": fallback.step,
                     "way": self.text(fallback.way),
@@ -300,12 +300,12 @@ class _Book:
                     "node_id": self.number.get(fallback.node, -1),
                 }
                 for row, fallback in zip(
-                    told.get("fallbacks", ()), record.fallbacks, strict=True
+                    fields.get("fallbacks", ()), record.fallbacks, strict=True
                 )
             ]
-            told["graph"] = names.index(record.name) if record.name in names else -1
-            found.append(told)
-        return found
+            fields["graph"] = names.index(record.name) if record.name in names else -1
+            passes.append(fields)
+        return passes
 
     def _moves(self) -> dict[str, list[int]]:
         """Return the replacements, in the order of the passes that made them."""

@@ -85,7 +85,7 @@ def evidence_values(
     number
         The page's number of a node.
     """
-    given = evidence or {}
+    parts = evidence or {}
     at: dict[str, list[int]] = {}
 
     def page(name: str, position: int) -> int:
@@ -94,14 +94,14 @@ def evidence_values(
         return at[name][position]
 
     def row(values: Mapping[str, Any], name: str = "source") -> dict[str, Any]:
-        made = dict(values)
-        if made.get("node") is not None:
-            made["node"] = page(name, made["node"])
-        if made.get("source_nodes"):
-            made["source_nodes"] = [page("source", n) for n in made["source_nodes"]]
-        return made
+        row_values = dict(values)
+        if row_values.get("node") is not None:
+            row_values["node"] = page(name, row_values["node"])
+        if row_values.get("source_nodes"):
+            row_values["source_nodes"] = [page("source", n) for n in row_values["source_nodes"]]
+        return row_values
 
-    profile, check, ablate = (given.get(key) for key in ("profile", "check", "ablate"))
+    profile, check, ablate = (parts.get(key) for key in ("profile", "check", "ablate"))
     if profile is not None:
         profile = {
             **profile,

@@ -299,9 +299,9 @@ class Dim:
         """Find or make the dimension of a name."""
         if not isinstance(name, str):
             raise ArgumentError(message(f"a dimension's name is {name!r}", need="a string"))
-        found = _NAMED.get(name)
-        if found is not None:
-            return found
+        interned = _NAMED.get(name)
+        if interned is not None:
+            return interned
         if not name.isidentifier():
             raise ShapeError(
                 message(
@@ -527,8 +527,8 @@ def build(terms: Mapping[Monomial, int]) -> Extent:
             return count
         if count == 1 and len(monomial) == 1 and isinstance(monomial[0], str):
             name = monomial[0]
-            found = _NAMED.get(name)
-            return _raw(((monomial, 1),), name) if found is None else found
+            interned = _NAMED.get(name)
+            return _raw(((monomial, 1),), name) if interned is None else interned
     else:
         if len(kept) > MOST_TERMS:
             raise too_large(f"{len(kept)} terms")
@@ -767,8 +767,8 @@ def _least(value: Extent) -> Extent:
             whole = value if count > 0 else -value
             shift = whole - build({monomial: 1})
             both = shift, shift + monomial[0].argument  # `whole` is the smaller of the two
-            for known, other in (both, both[::-1]):
-                if lower(known) >= 0:  # min(min(k, e), 0) = min(e, 0) for k >= 0
+            for one, other in (both, both[::-1]):
+                if lower(one) >= 0:  # min(min(k, e), 0) = min(e, 0) for k >= 0
                     settled = _least(other)
                     return settled if count > 0 else value + settled
     if terms_of(value)[0][1] < 0:  # min(e, 0) = e + min(-e, 0): the leading coefficient is positive

@@ -45,8 +45,8 @@ def evaluate(extent: Extent, sizes: Mapping[str, int]) -> int:
             )
         ) from None
     except ZeroDivisionError:
-        given = ", ".join(f"{name} = {sizes[name]}" for name in sorted(names(extent)))
-        raise ShapeError(message(f"{extent} divides by zero for {given}")) from None
+        bindings = ", ".join(f"{name} = {sizes[name]}" for name in sorted(names(extent)))
+        raise ShapeError(message(f"{extent} divides by zero for {bindings}")) from None
 
 
 def _value(extent: Extent, sizes: Mapping[str, int]) -> int:
@@ -75,16 +75,16 @@ def names(extent: Extent) -> frozenset[str]:
         return frozenset()
     if extent.name is not None:
         return frozenset((extent.name,))
-    found: set[str] = set()
+    all_names: set[str] = set()
     for monomial, _ in terms_of(extent):
         for atom in monomial:
             if isinstance(atom, str):
-                found.add(atom)
+                all_names.add(atom)
             elif isinstance(atom, Floor):
-                found |= names(atom.numerator) | names(atom.divisor)
+                all_names |= names(atom.numerator) | names(atom.divisor)
             else:
-                found |= names(atom.argument)
-    return frozenset(found)
+                all_names |= names(atom.argument)
+    return frozenset(all_names)
 
 
 def substitute(extent: Extent, mapping: Mapping[str, Extent]) -> Extent:
@@ -179,16 +179,16 @@ def solve(
     sizes: dict[str, int] = {}
     origin: dict[str, tuple[int, int]] = {}
     compound: list[tuple[int, int, Dim, int]] = []
-    for index, (shape, given) in enumerate(zip(shapes, actual, strict=True)):
-        if len(shape) != len(given):
+    for index, (shape, extents) in enumerate(zip(shapes, actual, strict=True)):
+        if len(shape) != len(extents):
             return BindingFailure(
                 index,
                 None,
                 len(shape),
-                len(given),
-                (f"it has {_axes(len(given))}, but {_axes(len(shape))} are wanted"),
+                len(extents),
+                (f"it has {_axes(len(extents))}, but {_axes(len(shape))} are wanted"),
             )
-        for axis, (extent, size) in enumerate(zip(shape, given, strict=True)):
+        for axis, (extent, size) in enumerate(zip(shape, extents, strict=True)):
             if isinstance(extent, int):
                 if extent != size:
                     return BindingFailure(
@@ -261,13 +261,13 @@ def _solve_compound(
             )
         value = evaluate(extent, sizes)
         if value != size:
-            known = ", ".join(f"{name} = {sizes[name]}" for name in sorted(names(extent)))
+            bindings = ", ".join(f"{name} = {sizes[name]}" for name in sorted(names(extent)))
             return BindingFailure(
                 index,
                 axis,
                 extent,
                 size,
-                (f"axis {axis} is {size}, but {extent} is {value} for {known}"),
+                (f"axis {axis} is {size}, but {extent} is {value} for {bindings}"),
             )
     return sizes
 

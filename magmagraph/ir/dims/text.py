@@ -46,11 +46,11 @@ def parse(text: str) -> Extent:
     tokens: list[str] = []
     place = 0
     while place < len(text.rstrip()):
-        found = _TOKEN.match(text, place)
-        if found is None:
+        token = _TOKEN.match(text, place)
+        if token is None:
             raise _unreadable(text, text[place:])
-        tokens.append(found.group(1))
-        place = found.end()
+        tokens.append(token.group(1))
+        place = token.end()
     reader = _Reader(text, tokens)
     extent = reader.sum()
     if reader.place < len(tokens):
@@ -77,9 +77,9 @@ class _Reader:
     def peek(self) -> str:
         return self.tokens[self.place] if self.place < len(self.tokens) else ""
 
-    def take(self, wanted: str = "") -> str:
+    def take(self, expected: str = "") -> str:
         token = self.peek()
-        if not token or (wanted and token != wanted):
+        if not token or (expected and token != expected):
             raise _unreadable(self.text, token)
         self.place += 1
         return token

@@ -66,7 +66,7 @@ def as_array(value: Any) -> np.ndarray:
     return array
 
 
-def host_array(given: Any) -> np.ndarray:
+def host_array(value: Any) -> np.ndarray:
     """Return values of any library, also on a device, as an array of the host in its byte order.
 
     Raises
@@ -75,13 +75,13 @@ def host_array(given: Any) -> np.ndarray:
         They cannot be read as an array, or have masked elements; the text may be the other
         library's.
     """
-    if hasattr(given, "__cuda_array_interface__") and hasattr(given, "get"):
-        array = given.get()
-    elif hasattr(given, "__dlpack__") and not isinstance(given, (np.ndarray, np.generic)):
-        array = as_array(given if given.__dlpack_device__()[0] in (1, 3) else given.cpu())
+    if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get"):
+        array = value.get()
+    elif hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
+        array = as_array(value if value.__dlpack_device__()[0] in (1, 3) else value.cpu())
     else:
         try:
-            array = plain_array(given)
+            array = plain_array(value)
         except ValueError as error:
             if "inhomogeneous" not in str(error):
                 raise

@@ -39,7 +39,7 @@ def plain_array(value: Any) -> np.ndarray:
 def made_of_numbers(array: np.ndarray) -> bool:
     """Return whether all elements are numbers, also of Python or of a width that is not here."""
     if array.dtype.kind == "O":
-        return all(isinstance(held, numbers.Number) for held in array.flat)
+        return all(isinstance(element, numbers.Number) for element in array.flat)
     return array.dtype.kind in "biufc" or array.dtype in KINDS
 
 
@@ -129,16 +129,16 @@ def unlike_numbers(value: Any, array: np.ndarray) -> tuple[str, str | None]:
 
 def _objects(value: Any, array: np.ndarray) -> tuple[str, str | None]:
     if not array.ndim and not isinstance(array.item(), numbers.Number):
-        held = array.item()
-        listed = isinstance(held, Iterable) and not isinstance(held, Mapping)
-        what = "None" if held is None else f"an object of type {type(held).__name__}"
+        element = array.item()
+        listed = isinstance(element, Iterable) and not isinstance(element, Mapping)
+        what = "None" if element is None else f"an object of type {type(element).__name__}"
         return what, "np.array(list(values))" if listed else None
-    for held in array.flat:
-        if not isinstance(held, numbers.Number):
-            found = "None" if held is None else f"of type {type(held).__name__}"
-            return f"Python objects, one of them {found}", None
-    if array.size and all(isinstance(held, int) for held in array.flat):
-        fits = all(-(2**63) <= held < 2**63 for held in array.flat)
+    for element in array.flat:
+        if not isinstance(element, numbers.Number):
+            description = "None" if element is None else f"of type {type(element).__name__}"
+            return f"Python objects, one of them {description}", None
+    if array.size and all(isinstance(element, int) for element in array.flat):
+        fits = all(-(2**63) <= element < 2**63 for element in array.flat)
         what = "ints as Python objects" if fits else "ints that no integer dtype holds"
         return what, f"np.asarray(values, '{'int64' if fits else 'float64'}')"
     return "numbers as Python objects", "np.asarray(values, 'float64')"

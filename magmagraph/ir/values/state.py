@@ -99,36 +99,37 @@ class State:
             raise DTypeError(
                 message(f"variable '{self.name}' is given what is no array: {error}")
             ) from None
-        held = self.held
+        current = self.held
         if array.dtype not in KINDS:
             what, hint = unlike_numbers(value, array)
             raise DTypeError(
                 message(
                     f"variable '{self.name}' is given {what}",
-                    need=f"numbers of dtype {held.dtype.name}",
+                    need=f"numbers of dtype {current.dtype.name}",
                     hint=hint,
                 )
             )
-        if array.shape != held.shape:
+        if array.shape != current.shape:
             raise ShapeError(
                 message(
-                    f"variable '{self.name}' has shape {held.shape}, "
+                    f"variable '{self.name}' has shape {current.shape}, "
                     f"the new value {array.shape}",
                     need="the same shape",
                 )
             )
-        if array.dtype != held.dtype and not can_hold(value, array, held.dtype):
-            same = KINDS.get(array.dtype) == KINDS[held.dtype]
+        if array.dtype != current.dtype and not can_hold(value, array, current.dtype):
+            same = KINDS.get(array.dtype) == KINDS[current.dtype]
             raise DTypeError(
                 message(
-                    f"variable '{self.name}' is {held.dtype.name}, the new value "
+                    f"variable '{self.name}' is {current.dtype.name}, the new value "
                     + (f"{array.dtype.name} that it does not hold" if same else array.dtype.name),
                     need="values that fit" if same else "a dtype of the same kind",
-                    hint=hint_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
+                    hint=hint_of_width(array, current.dtype)
+                    or f"value.astype('{current.dtype.name}')",
                 )
             )
-        if array.dtype != held.dtype:
-            array = narrowed(array, held.dtype, lambda: f"variable '{self.name}'")
+        if array.dtype != current.dtype:
+            array = narrowed(array, current.dtype, lambda: f"variable '{self.name}'")
         return array
 
     def write(self, value: Any) -> None:

@@ -153,10 +153,10 @@ class VariableStorage:
 
     def host(self, write: bool) -> np.ndarray:
         """Return the buffer, fetched from where the newest value is."""
-        held = self.state.data
+        data = self.state.data
         if write:
             self.state.version += 1
-        return held.reshape(-1)
+        return data.reshape(-1)
 
     def device(self, write: bool) -> Any:
         """Return a copy of the value on the device, made where the last one is old."""

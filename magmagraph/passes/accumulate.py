@@ -76,10 +76,10 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
             options.record.refuse(RULE, value, reason, other=products[0].node)
             continue
         write = _accumulated if products[0].node.op is GEMM else _rows_added
-        made = graph.interner.intern_all([write(variable, terms, products[0])])[0]
-        mapping[value] = made
+        written = graph.interner.intern_all([write(variable, terms, products[0])])[0]
+        mapping[value] = written
         options.record.hit(RULE)
-        trace.replace(value, made, "accumulate", RULE)
+        trace.replace(value, written, "accumulate", RULE)
     return substituted(
         graph, mapping, lambda old, new: trace.replace(old, new, "accumulate", "operands")
     )

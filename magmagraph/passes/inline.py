@@ -12,8 +12,8 @@ from .rewriting.rewrite import Match, Rule
 
 
 def _single(match: Match) -> Node | None:
-    made = inlined(match.root)
-    return made[0] if len(made) == 1 else None
+    nodes = inlined(match.root)
+    return nodes[0] if len(nodes) == 1 else None
 
 
 def _one_of_several(match: Match) -> Node | None:

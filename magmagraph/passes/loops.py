@@ -103,8 +103,8 @@ def each_body(value: Any, change: Callable[[Graph], Graph]) -> Any:
     """Return an attribute that holds graphs with each changed; the same one where none is."""
     if isinstance(value, Graph):
         return change(value)
-    made = tuple(map(change, value))
-    return value if all(a is b for a, b in zip(made, value, strict=True)) else made
+    bodies = tuple(map(change, value))
+    return value if all(a is b for a, b in zip(bodies, value, strict=True)) else bodies
 
 
 def _put(
@@ -129,8 +129,8 @@ def _pruned(node: Node, graph: Graph, options: Options) -> dict[Node, Node]:
     stack_of = dict(loop.stacks) if every else {}
     used = {reader.attrs["index"] for reader in readers}
     # A row that is one of a stack is there already.
-    known = {i: stack_of[outputs[i]] for i in used if i >= count and outputs[i] in stack_of}
-    used -= known.keys()
+    stacks_read = {i: stack_of[outputs[i]] for i in used if i >= count and outputs[i] in stack_of}
+    used -= stacks_read.keys()
     needed, reached = _needed(loop, used)
     stacks = tuple(pair for pair in loop.stacks if pair[0] in reached)
     if node.attrs["flag"] == "stack" and not is_among(loop.stacks[0], stacks):
@@ -143,7 +143,7 @@ def _pruned(node: Node, graph: Graph, options: Options) -> dict[Node, Node]:
         and len(stacks) == len(loop.stacks)
         and len(reads) == len(loop.reads)
     )
-    if same and not known:
+    if same and not stacks_read:
         return {}
     kept = sorted(needed)
     slim = replace(
@@ -155,9 +155,9 @@ def _pruned(node: Node, graph: Graph, options: Options) -> dict[Node, Node]:
         rows=tuple(outputs[i] for i in kept if i >= count),
     )
     options.record.hit(PRUNE)
-    found = dict(zip(kept, slim.made(), strict=True)) if kept else {}
-    found.update(known)
-    return {reader: found[reader.attrs["index"]] for reader in readers}
+    results = dict(zip(kept, slim.made(), strict=True)) if kept else {}
+    results.update(stacks_read)
+    return {reader: results[reader.attrs["index"]] for reader in readers}
 
 
 def _needed(loop: Parts, used: set[int]) -> tuple[set[int], set[Node]]:
@@ -219,8 +219,8 @@ def _before(loop: Parts, options: Options) -> list[Node] | None:
     stacks = dict(loop.stacks)
     extent = extent_of(loop.node)
     assert extent is not None
-    made = for_all_rows(roots, stacks, dict(loop.reads), extent)
-    return loop.with_rows(dict(zip(roots, made, strict=True))).made()
+    rows = for_all_rows(roots, stacks, dict(loop.reads), extent)
+    return loop.with_rows(dict(zip(roots, rows, strict=True))).made()
 
 
 def _shares_a_factor(node: Node, of_rows: set[Node]) -> bool:
@@ -241,15 +241,15 @@ class _Leaving:
 
 def _after(loop: Parts, options: Options) -> list[Node] | None:
     """Return the results of the loop whose last products run once after it, or None."""
-    found = _leaving(loop, options)
-    if not found:
+    leaving = _leaving(loop, options)
+    if not leaving:
         return None
     count = len(loop.carries)
     stacks, reads = dict(loop.stacks), dict(loop.reads)
-    gone = {each.place for each in found}
+    gone = {each.place for each in leaving}
     rows = [row for i, row in enumerate(loop.rows, count) if i not in gone]
     places = {row: i for i, row in enumerate(rows)}
-    for each in found:
+    for each in leaving:
         for source in each.sources:
             if source not in stacks and source not in reads and source not in places:
                 places[source] = len(rows)
@@ -261,14 +261,14 @@ def _after(loop: Parts, options: Options) -> list[Node] | None:
         carried=tuple(loop.carried[i] for i in carries),
         rows=tuple(rows),
     )
-    made = slim.made()
-    left = made[len(carries) :]
+    all_results = slim.made()
+    left = all_results[len(carries) :]
     extent: Extent | None = extent_of(loop.node)
     assert extent is not None
-    results: dict[int, Node] = dict(zip(carries, made, strict=False))
+    results: dict[int, Node] = dict(zip(carries, all_results, strict=False))
     kept = [i for i in range(count, count + len(loop.rows)) if i not in gone]
     results.update(zip(kept, left, strict=False))
-    for each in found:
+    for each in leaving:
         mapped = {s: stacks[s] if s in stacks else left[places[s]]
                   for s in each.sources if s not in reads}
         (whole,) = for_all_rows([each.product], mapped, reads, extent)
@@ -289,7 +289,7 @@ def _leaving(loop: Parts, options: Options) -> list[_Leaving]:
     reads = {leaf for leaf, _ in loop.reads}
     varying = loop.depending([leaf for leaf, _ in (*loop.carries, *loop.stacks)])
     count = len(loop.carries)
-    found = []
+    leaving = []
     for place, output in enumerate(outputs):
         product = output
         if place < count:
@@ -313,8 +313,8 @@ def _leaving(loop: Parts, options: Options) -> list[_Leaving]:
                 AFTER, loop.node, "its factors are much larger than the product"
             )
             continue
-        found.append(_Leaving(place, product, sources))
-    return found
+        leaving.append(_Leaving(place, product, sources))
+    return leaving
 
 
 def _is_zero(node: Node) -> bool:

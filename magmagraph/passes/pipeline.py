@@ -80,25 +80,25 @@ class Options:
         >>> Options.make(hints={"batch": 100}).hints["batch"]
         100
         """
-        known = [f.name for f in fields(cls) if f.name != "record"]
+        names = [f.name for f in fields(cls) if f.name != "record"]
         for name in given:
-            if name not in known:
+            if name not in names:
                 raise PassError(
-                    message(f"there is no option {name!r}", need=f"one of {', '.join(known)}")
+                    message(f"there is no option {name!r}", need=f"one of {', '.join(names)}")
                 )
-        made = cls(**{"tuning": config.tuning, **given})
-        if made.reduce_to_gemv not in ("always", "never", "measured"):
+        options = cls(**{"tuning": config.tuning, **given})
+        if options.reduce_to_gemv not in ("always", "never", "measured"):
             raise PassError(
                 message(
-                    f"reduce_to_gemv={made.reduce_to_gemv!r}",
+                    f"reduce_to_gemv={options.reduce_to_gemv!r}",
                     need="'always', 'never' or 'measured'",
                 )
             )
-        if made.loss_scale_growth < 1:
+        if options.loss_scale_growth < 1:
             raise PassError(
-                message(f"loss_scale_growth={made.loss_scale_growth}", need="at least 1 step")
+                message(f"loss_scale_growth={options.loss_scale_growth}", need="at least 1 step")
             )
-        return made
+        return options
 
 
 PassFunction = Callable[[Graph, Trace, Options], Any]
@@ -153,8 +153,8 @@ def _imported(module: str, function: str, setting: str) -> PassFunction:
     def run_pass(graph: Graph, trace: Trace, options: Options) -> Any:
         if setting and getattr(options, setting) is None:
             return graph
-        found = getattr(importlib.import_module(f".{module}", __package__), function)
-        return found(graph, trace, options)
+        implementation = getattr(importlib.import_module(f".{module}", __package__), function)
+        return implementation(graph, trace, options)
 
     run_pass.__name__ = function
     run_pass.__module__ = f"{__package__}.{module}"
@@ -270,7 +270,7 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def check_options(given: Any) -> dict[str, Any]:
+def check_options(options: Any) -> dict[str, Any]:
     """Return settings of passes by name; PassError for one that is none, or not for users to set.
 
     Examples
@@ -278,17 +278,17 @@ def check_options(given: Any) -> dict[str, Any]:
     >>> check_options({"reduce_to_gemv": "never"}), check_options(None)
     ({'reduce_to_gemv': 'never'}, {})
     """
-    if given is None:
+    if options is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(options, Mapping):
         raise PassError(
             message(
-                f"options={given!r}",
+                f"options={options!r}",
                 need="a dict of settings of passes, by name",
                 hint=f"options={{{USERS_OPTIONS[0]!r}: ...}}",
             )
         )
-    for name in given:
+    for name in options:
         if name not in USERS_OPTIONS:
             own = name in SETTINGS
             raise PassError(
@@ -298,8 +298,8 @@ def check_options(given: Any) -> dict[str, Any]:
                     hint=f"mg.function(..., {name}=...)" if own else None,
                 )
             )
-    Options.make(**given)
-    return dict(given)
+    Options.make(**options)
+    return dict(options)
 
 
 def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:
@@ -437,16 +437,16 @@ def _keep_lines(before: Graph, after: Graph, trace: Trace) -> None:
     """
     if after is before:
         return
-    known = set(before.nodes)
+    old_nodes = set(before.nodes)
     for node in reversed(after.nodes):
-        if node in known or node in trace.sources:
+        if node in old_nodes or node in trace.sources:
             continue
         seen = {node}
         replaced = trace.made_by.get(node)
-        while replaced and replaced[2] not in known and replaced[2] not in seen:
+        while replaced and replaced[2] not in old_nodes and replaced[2] not in seen:
             seen.add(replaced[2])
             replaced = trace.made_by.get(replaced[2])
-        if replaced and replaced[2] in known:
+        if replaced and replaced[2] in old_nodes:
             node.line = replaced[2].line
         elif after.users[node]:
             node.line = after.users[node][0].line

@@ -189,10 +189,10 @@ def _lowered(
 ) -> _LaidOut | None:
     """Return a graph with a lower peak: the cheapest that fits, else the smallest; or None."""
     peak = now.peak()
-    found = _candidates(now, peak)
-    if not found:
+    kept_values = _candidates(now, peak)
+    if not kept_values:
         return None
-    candidates = _grouped(found)
+    candidates = _grouped(kept_values)
     choices = _curve(candidates)
     best: tuple[bool, float, int] | None = None
     chosen: tuple[_LaidOut, list[tuple[Node, Node]], float, list[Node]] | None = None
@@ -211,8 +211,8 @@ def _lowered(
         nodes = [
             node for i, each in enumerate(candidates) if i not in kept for node in each.nodes
         ]
-        made, pairs, cost = _without(now, nodes, peak, uids)
-        laid_out = _laid_out(made, options)
+        smaller, pairs, cost = _without(now, nodes, peak, uids)
+        laid_out = _laid_out(smaller, options)
         fits = laid_out.total <= limit
         rank = (not fits, cost if fits else laid_out.total, laid_out.total)
         if best is None or rank < best:
@@ -253,11 +253,11 @@ def _again(node: Node) -> bool:
 
 def _readers(graph: Graph, position: Mapping[Node, int]) -> dict[Node, list[int]]:
     """Return, for each step, the positions of the steps that read a result of it."""
-    found: dict[Node, list[int]] = {}
+    readers: dict[Node, list[int]] = {}
     for node, at in position.items():
         for operand in node.inputs:
-            found.setdefault(buffer_of(operand)[0], []).append(at)
-    return found
+            readers.setdefault(buffer_of(operand)[0], []).append(at)
+    return readers
 
 
 def _kept_over(
@@ -284,7 +284,7 @@ def _candidates(now: _LaidOut, peak: int) -> list[_Kept]:
     late = {buffer_of(operand) for reader in steps[peak + 1 :] for operand in reader.inputs}
     at_peak = {buffer_of(operand)[0] for operand in steps[peak].inputs} if steps else set()
     costs = _costs(now.plan)
-    found = []
+    candidates = []
     for node in steps[:peak]:
         if node not in kept or node in roots or node in at_peak or not _again(node):
             continue
@@ -296,8 +296,8 @@ def _candidates(now: _LaidOut, peak: int) -> list[_Kept]:
         size = sum(rounded(int(slot.size)) for slot in places if slot.place is Place.ARENA)
         gone = _gone(node, kept) if size else None
         if gone is not None:
-            found.append(_Kept((node,), size, sum(costs.get(n, 0.0) for n in (node, *gone))))
-    return found
+            candidates.append(_Kept((node,), size, sum(costs.get(n, 0.0) for n in (node, *gone))))
+    return candidates
 
 
 def _grouped(candidates: Sequence[_Kept]) -> list[_Kept]:
@@ -316,18 +316,18 @@ def _grouped(candidates: Sequence[_Kept]) -> list[_Kept]:
 
 def _gone(node: Node, spans: set[Node]) -> list[Node] | None:
     """Return the steps before one whose results are not kept over the peak; None: one must not."""
-    found: dict[Node, None] = {}
+    removed: dict[Node, None] = {}
     pending = [node]
     while pending:
         for operand in pending.pop().inputs:
             maker = buffer_of(operand)[0]
-            if is_leaf(maker) or maker in spans or maker in found:
+            if is_leaf(maker) or maker in spans or maker in removed:
                 continue
             if not _again(maker):
                 return None
-            found[maker] = None
+            removed[maker] = None
             pending.append(maker)
-    return [*found]
+    return [*removed]
 
 
 _Choice = tuple[int, float, tuple[int, ...]]  # bytes, cost, the places of what is kept
@@ -361,11 +361,11 @@ def _bytes_of(sizes: Sequence[int], chosen: Sequence[int]) -> int:
 
 def _curve(candidates: Sequence[_Kept]) -> list[_Choice]:
     """Return the choices that no other one beats, from the least cost on; last, all is dropped."""
-    found = sorted(_front(_all_choices(candidates), most=None), key=operator.itemgetter(1))
+    choices = sorted(_front(_all_choices(candidates), most=None), key=operator.itemgetter(1))
     whole = sum(each.bytes for each in candidates), sum(each.cost for each in candidates)
-    if not found or found[-1][2]:
-        found.append((*whole, ()))
-    return [choice for choice in found if len(choice[2]) < len(candidates)]
+    if not choices or choices[-1][2]:
+        choices.append((*whole, ()))
+    return [choice for choice in choices if len(choice[2]) < len(candidates)]
 
 
 def _choices(sizes: Sequence[int], costs: Sequence[float], budget: int) -> list[_Choice]:
@@ -394,13 +394,13 @@ def _choices(sizes: Sequence[int], costs: Sequence[float], budget: int) -> list[
 
 def _front(choices: Iterable[_Choice], most: int | None = FRONT) -> list[_Choice]:
     """Return the choices that no other one beats in both, at most so many of them."""
-    found: list[_Choice] = []
+    front: list[_Choice] = []
     for choice in sorted(choices):
-        if not found or choice[1] < found[-1][1]:
-            found.append(choice)
-    if most is not None and len(found) > most:
-        found = found[:: -(-len(found) // most)] + found[-1:]
-    return found
+        if not front or choice[1] < front[-1][1]:
+            front.append(choice)
+    if most is not None and len(front) > most:
+        front = front[:: -(-len(front) // most)] + front[-1:]
+    return front
 
 
 def _without(
@@ -451,15 +451,15 @@ def _without(
         """Return the copy of a node whose maker is gone: of the maker, and of names for it."""
         pending = [node]
         while pending:
-            wanted = pending[-1]
-            needed = [i for i in wanted.inputs if is_gone(i) and i not in copies]
-            if wanted in copies:
+            copied = pending[-1]
+            needed = [i for i in copied.inputs if is_gone(i) and i not in copies]
+            if copied in copies:
                 pending.pop()
             elif needed:
                 pending += needed
             else:
                 pending.pop()
-                copies[wanted] = make(wanted, tuple(operands_of(wanted)))
+                copies[copied] = make(copied, tuple(operands_of(copied)))
         return copies[node]
 
     late = set(steps[peak + 1 :])
@@ -472,7 +472,7 @@ def _without(
             operands.append(again(operand) if replaced else result.get(operand, operand))
         result[node] = make(node, tuple(operands))
     costs = _costs(now.plan)
-    made = graph.replace(
+    smaller = graph.replace(
         outputs=[result[n] for n in graph.outputs],
         updates=[(variable, result[value]) for variable, value in graph.updates],
         effects=[result[n] for n in graph.effects],
@@ -480,7 +480,7 @@ def _without(
     pairs = [(old, new) for old, new in copies.items() if is_step(old)]
     cost = sum(costs.get(old, 0.0) for old, _ in pairs)
     pairs += [(old, new) for old, new in result.items() if old is not new]
-    return made, pairs, cost
+    return smaller, pairs, cost
 
 
 def _last_uid(graph: Graph) -> int:

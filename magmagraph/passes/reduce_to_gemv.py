@@ -58,9 +58,9 @@ def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
     reads = read_counts(graph)
     for variable, value in graph.updates:
         if is_float(value.dtype):
-            made = _renewal(variable, value, reads, chosen, taken)
-            if made is not None:
-                mapping[value] = made
+            renewal = _renewal(variable, value, reads, chosen, taken)
+            if renewal is not None:
+                mapping[value] = renewal
     for node in chosen:
         if node not in taken:
             mapping[node] = gemv_sum(node.inputs[0], node.attrs["axes"][0])

@@ -161,7 +161,7 @@ class Record(Displayed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain values."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "pass": self.name,
             "milliseconds": round(self.milliseconds, 3),
             "before": self.before,
@@ -173,8 +173,8 @@ class Record(Displayed):
             "repairs": list(self.repairs),
         }
         if self.fallbacks:
-            told["fallbacks"] = [fallback_row(fallback) for fallback in self.fallbacks]
-        return told
+            fields["fallbacks"] = [fallback_row(fallback) for fallback in self.fallbacks]
+        return fields
 
 
 def fallback_row(fallback: Fallback) -> dict[str, Any]:
@@ -355,8 +355,8 @@ class Report(Displayed):
                 details.append(f"{len(record.repairs)} repairs")
             if record.fallbacks:
                 details.append(f"{len(record.fallbacks)} without a kernel")
-            told = "; ".join([", ".join(details), *record.notes] if details else record.notes)
-            rows.append((record.name, f"{record.milliseconds:.1f}", _counts(record), told))
+            text = "; ".join([", ".join(details), *record.notes] if details else record.notes)
+            rows.append((record.name, f"{record.milliseconds:.1f}", _counts(record), text))
         return rows
 
     def _html(self) -> str:

@@ -43,13 +43,13 @@ def summed(values: Sequence[Node], algorithm: str, axes: Sequence[Axis]) -> list
     total = ALGORITHMS[algorithm](_joined(values), axes)
     if len(values) == 1:
         return [reshape(total, values[0].shape)]
-    made: list[Node] = []
+    totals: list[Node] = []
     start = 0
     for value in values:
         size = int(value.size)
-        made.append(reshape(cut(total, 0, start, size), value.shape))
+        totals.append(reshape(cut(total, 0, start, size), value.shape))
         start += size
-    return made
+    return totals
 
 
 def _joined(values: Sequence[Node]) -> Node:
@@ -69,21 +69,21 @@ def _chunks(flat: Node, count: int) -> Node:
 def _scattered(rows: Node, axis: Axis) -> Node:
     """Return, on rank r, the sum over ranks of row r + 1."""
     group, count = axis
-    held = RANK_ROW(rows, shift=0, group=group, size=count)
+    part = RANK_ROW(rows, shift=0, group=group, size=count)
     for turn in range(count - 1):
-        passed = PERMUTE(held, shift=1, group=group, size=count)
-        held = add(passed, RANK_ROW(rows, shift=-turn - 1, group=group, size=count))
-    return held
+        passed = PERMUTE(part, shift=1, group=group, size=count)
+        part = add(passed, RANK_ROW(rows, shift=-turn - 1, group=group, size=count))
+    return part
 
 
-def _gathered(held: Node, axis: Axis) -> Node:
+def _gathered(own: Node, axis: Axis) -> Node:
     """Return all rows, of which rank r has row r + 1."""
     group, count = axis
-    found = [held]
+    parts = [own]
     for _ in range(count - 1):
-        found.append(PERMUTE(found[-1], shift=1, group=group, size=count))
+        parts.append(PERMUTE(parts[-1], shift=1, group=group, size=count))
     # The j-th to arrive is row r + 1 - j.
-    return RANK_ROWS(*found, shift=1, group=group, size=count)
+    return RANK_ROWS(*parts, shift=1, group=group, size=count)
 
 
 def _flat(rows: Node, size: int) -> Node:

@@ -26,11 +26,11 @@ def _walked(
     for parameter, (value, layout) in leaves.items():
         inner.given(parameter, value, layout)
     inner.run(body.nodes)
-    made = [
+    outputs = [
         inner.complete(node) if join else inner.value[node]
         for node, join in zip(body.outputs, joined, strict=True)
     ]
-    return inner, made
+    return inner, outputs
 
 
 def _loop(walk: Walk, node: Node) -> Made:
@@ -66,27 +66,27 @@ def _loop(walk: Walk, node: Node) -> Made:
         inner, _ = _walked(walk, body, leaves, [False] * len(body.outputs))
         changed = False
         for i, output in enumerate(body.outputs[:carries]):
-            found = inner.layout[output]
+            after = inner.layout[output]
             before = carried[i]
-            if before.way is Way.SUM and (found.way is not Way.SUM or _completes(inner, body, i)):
+            if before.way is Way.SUM and (after.way is not Way.SUM or _completes(inner, body, i)):
                 carried[i], stuck[i], changed = WHOLE, True, True
-            elif before.way is Way.WHOLE and found.way is Way.SUM and not stuck[i]:
+            elif before.way is Way.WHOLE and after.way is Way.SUM and not stuck[i]:
                 carried[i], changed = SUM, True
-            elif before.way is Way.PARTS and found.way is Way.PARTS:
-                same, outer = walk.sharded.joined((before.outer, found.outer))
-                if before.axis != found.axis or not same:
+            elif before.way is Way.PARTS and after.way is Way.PARTS:
+                same, outer = walk.sharded.joined((before.outer, after.outer))
+                if before.axis != after.axis or not same:
                     raise NotSharded("a carry's rows change their order from one turn to the next")
                 if outer != before.outer:
                     carried[i], changed = parts(before.axis, outer), True
-            elif before.way is not found.way and not stuck[i]:
-                raise NotSharded(f"a carry is {before} before a turn and {found} after it")
+            elif before.way is not after.way and not stuck[i]:
+                raise NotSharded(f"a carry is {before} before a turn and {after} after it")
         if not changed:
             break
     if flag == "carry" and carried[0].way is not Way.WHOLE:
         raise NotSharded("ranks would run it different numbers of times")
     joined = [carried[i].way is Way.WHOLE for i in range(carries)]
     joined += [False] * (len(body.outputs) - carries)
-    made = [
+    outputs_inside = [
         inner.complete(output) if join else inner.value[output]
         for output, join in zip(body.outputs, joined, strict=True)
     ]
@@ -98,8 +98,8 @@ def _loop(walk: Walk, node: Node) -> Made:
     }
     stacked = {fresh[i]: walk.complete(node.inputs[i]) for i in range(carries, edge)}
     finals, rows = loop(
-        made[:carries],
-        made[carries:],
+        outputs_inside[:carries],
+        outputs_inside[carries:],
         starts,
         stacked,
         length=None if stacks else extent_of(node),
@@ -107,11 +107,11 @@ def _loop(walk: Walk, node: Node) -> Made:
         flag=flag,
         save="nothing",  # what gradients read is among its rows already
     )
-    found = list(carried)
+    after = list(carried)
     for output in body.outputs[carries:]:
         layout = inner.layout[output]
-        found.append(parts(layout.axis + 1, layout.outer) if layout.way is Way.PARTS else layout)
-    return _results(node, [*finals, *rows], found)
+        after.append(parts(layout.axis + 1, layout.outer) if layout.way is Way.PARTS else layout)
+    return _results(node, [*finals, *rows], after)
 
 
 def _completes(inner: Walk, body: Graph, i: int) -> bool:
@@ -132,23 +132,23 @@ def _branch(walk: Walk, node: Node) -> Made:
         raise NotSharded("ranks would take different branches")
     bodies: tuple[Graph, ...] = node.attrs["bodies"]
     fresh = [input("operand", operand.shape, operand.dtype) for operand in operands]
-    known = [layout if layout.way is Way.PARTS else WHOLE for layout in layouts]
+    operand_layouts = [layout if layout.way is Way.PARTS else WHOLE for layout in layouts]
     walked: list[Walk] = []
     for body in bodies:
-        leaves = dict(zip(body.inputs, zip(fresh, known, strict=True), strict=True))
+        leaves = dict(zip(body.inputs, zip(fresh, operand_layouts, strict=True), strict=True))
         walked.append(_walked(walk, body, leaves, [False] * len(body.outputs))[0])
     choices: list[list[Node]] = [[] for _ in bodies]
-    found: list[Layout] = []
+    result_layouts: list[Layout] = []
     for outputs in zip(*(body.outputs for body in bodies), strict=True):
         ways = [inner.layout[output] for inner, output in zip(walked, outputs, strict=True)]
         if len({layout for layout in ways if layout.way is Way.PARTS}) > 1:
             raise NotSharded("its branches give rows in different orders")
         apart = any(layout.way is Way.SUM for layout in ways)
-        found.append(SUM if apart else ways[0])
+        result_layouts.append(SUM if apart else ways[0])
         for choice, inner, output in zip(choices, walked, outputs, strict=True):
             choice.append(as_sum(inner, output) if apart else inner.value[output])
     starts = dict(zip(fresh, map(walk.complete, operands), strict=True))
-    return _results(node, branch(walk.complete(index), choices, starts), found)
+    return _results(node, branch(walk.complete(index), choices, starts), result_layouts)
 
 
 def _subgraph(walk: Walk, node: Node) -> Made:
@@ -160,8 +160,8 @@ def _subgraph(walk: Walk, node: Node) -> Made:
             body.inputs, node.inputs, walk.layouts(node), strict=True
         )
     }
-    inner, made = _walked(walk, body, leaves, [False] * len(body.outputs))
-    return _results(node, made, [inner.layout[output] for output in body.outputs])
+    inner, outputs = _walked(walk, body, leaves, [False] * len(body.outputs))
+    return _results(node, outputs, [inner.layout[output] for output in body.outputs])
 
 
 BODIES: dict[str, Callable[[Walk, Node], Made]] = {

@@ -42,8 +42,8 @@ def exchanged(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Gra
         own = facts.algorithm != "allreduce" and _may_be_cut(bucket)
         _report(number, bucket, facts, trace, options, facts.algorithm if own else "all-reduce")
         if own:
-            made = summed([node.inputs[0] for node in bucket], facts.algorithm, facts.axes)
-            for node, total in zip(bucket, made, strict=True):
+            totals = summed([node.inputs[0] for node in bucket], facts.algorithm, facts.axes)
+            for node, total in zip(bucket, totals, strict=True):
                 mapping[node] = graph.interner.intern(total)
                 trace.replace(node, mapping[node], "distribute", facts.algorithm)
             continue
@@ -106,13 +106,13 @@ def _scaled(graph: Graph) -> frozenset[Node]:
 
     Sums of our own lay arrays side by side in one, of which all would be scaled.
     """
-    found: set[Node] = set()
+    scaled: set[Node] = set()
     if any(is_scaling_state(value) for _, value in graph.updates):
         for node in graph.nodes:
             seed = node.op is MARKER and node.attrs["role"] == SEED
-            if seed or any(operand in found for operand in node.inputs):
-                found.add(node)
-    return frozenset(found)
+            if seed or any(operand in scaled for operand in node.inputs):
+                scaled.add(node)
+    return frozenset(scaled)
 
 
 def _may_be_cut(bucket: Sequence[Node]) -> bool:
@@ -178,7 +178,7 @@ def buckets(
             followed.update(awaited)
     members = [node for node in graph.nodes if node.op is op and _joins(node)]
     members.sort(key=level.__getitem__)  # stable: equal graphs give equal buckets
-    found: list[list[Node]] = []
+    groups: list[list[Node]] = []
     opened: dict[object, tuple[list[Node], int]] = {}
     small = limit // 16
     for node in members:
@@ -189,18 +189,18 @@ def buckets(
             node.inputs[1:] if op in (REDUCE_SCATTER_WHEN, ALLGATHER_WHEN) else (),  # its flag
         )  # fmt: skip
         if not isinstance(size, int):
-            found.append([node])
+            groups.append([node])
             continue
-        bucket, held = opened.get(place, ([], 0))
-        rides = held <= small or (size <= small and level[node] - level[bucket[-1]] <= NEAR)
-        if not bucket or (held + size > limit and not rides):
-            bucket, held = [], 0
-            found.append(bucket)
+        bucket, filled = opened.get(place, ([], 0))
+        rides = filled <= small or (size <= small and level[node] - level[bucket[-1]] <= NEAR)
+        if not bucket or (filled + size > limit and not rides):
+            bucket, filled = [], 0
+            groups.append(bucket)
         bucket.append(node)
-        opened[place] = bucket, held + size
-    if op is not ALLREDUCE or not limit or any(n in followed for b in found[-2:] for n in b):
-        return found  # what others depend on goes as it is: some of the last may need it
-    return _small_end(found, level, limit, apart)
+        opened[place] = bucket, filled + size
+    if op is not ALLREDUCE or not limit or any(n in followed for b in groups[-2:] for n in b):
+        return groups  # what others depend on goes as it is: some of the last may need it
+    return _small_end(groups, level, limit, apart)
 
 
 def _waits(graph: Graph) -> dict[Node, tuple[Node, ...]]:
@@ -209,32 +209,32 @@ def _waits(graph: Graph) -> dict[Node, tuple[Node, ...]]:
     Messages between stages have an order of their own, which a bucket must not turn around.
     """
     earlier = {late: (early,) for early, late in itertools.pairwise(graph.effects)}
-    found: dict[Node, tuple[Node, ...]] = {}
+    waits: dict[Node, tuple[Node, ...]] = {}
     stack = [*reversed(graph.nodes)]
     while stack:
         node = stack.pop()
-        if node in found:
+        if node in waits:
             continue
         awaited = (*node.inputs, *earlier.get(node, ()))
-        missing = [one for one in awaited if one not in found]
+        missing = [one for one in awaited if one not in waits]
         if missing:
             stack += [node, *reversed(missing)]
         else:
-            found[node] = awaited
-    return found
+            waits[node] = awaited
+    return waits
 
 
 def _small_end(
-    found: list[list[Node]], level: Mapping[Node, int], limit: int, apart: Set[Node]
+    groups: list[list[Node]], level: Mapping[Node, int], limit: int, apart: Set[Node]
 ) -> list[list[Node]]:
     """Leave little for the last message, which overlaps with no computation.
 
     What of the last message is made before the very end goes with the message before, where it is
     little beside that.
     """
-    if len(found) < 3:  # all of it is a message or two
-        return found
-    *others, before, last = found
+    if len(groups) < 3:  # all of it is a message or two
+        return groups
+    *others, before, last = groups
     top = max(map(level.__getitem__, last)) - 1  # a layer's weights and biases
     early = [node for node in last if level[node] < top]
     late = [node for node in last if level[node] >= top]
@@ -246,7 +246,7 @@ def _small_end(
     )
     sizes = [node.inputs[0].type.bytes for node in early]
     if not early or not alike or sum(s for s in sizes if isinstance(s, int)) > limit // LITTLE:
-        return found
+        return groups
     return [*others, before + early, late]
 
 

@@ -75,11 +75,11 @@ def joined(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Graph:
             )
             if len(members) == 1:
                 continue
-            made = ALLREDUCE_MANY_WHEN(
+            messages = ALLREDUCE_MANY_WHEN(
                 *(node.inputs[0] for node in members), flag, **members[0].attrs
             )
             for index, node in enumerate(members):
-                mapping[node] = graph.interner.intern(ITEM(made, index=index))
+                mapping[node] = graph.interner.intern(ITEM(messages, index=index))
                 trace.replace(node, mapping[node], "distribute", "bucket")
     if not mapping:
         return graph

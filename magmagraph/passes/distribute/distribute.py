@@ -52,11 +52,11 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
         options.record.note("random nodes draw from the streams of the first rank")
     sharded = Sharded(facts.dim)
     if not any(sharded.axes(leaf.type) for leaf in graph.inputs):
-        known = ", ".join(sorted({str(e) for x in graph.inputs for e in x.shape})) or "none"
+        extents = ", ".join(sorted({str(e) for x in graph.inputs for e in x.shape})) or "none"
         raise ShardingError(
             message(
                 f"no input has the dimension {facts.dim!r}, which is to be sharded",
-                need=f"an axis of that name; the inputs' extents are {known}",
+                need=f"an axis of that name; the inputs' extents are {extents}",
                 hint=f"DataParallel(dim=...), or mg.input(..., shape=({facts.dim!r}, ...))",
             )
         )
@@ -90,20 +90,20 @@ def _walked(
     outputs = [walk.complete(node) for node in graph.outputs]
     effects = [walk.complete(node) for node in graph.effects]
     updates = [_renewed(walk, value) for _, value in graph.updates]
-    made: dict[Node, Node] = {}
+    copies: dict[Node, Node] = {}
 
     def note(node: Node, member: Node) -> None:
-        made[node] = member
+        copies[node] = member
 
     count, last = len(outputs), len(outputs) + len(effects)
     members = graph.interner.intern_all([*outputs, *effects, *updates], note)
     for node in graph.nodes:
         value = walk.value[node]
         if not isinstance(value, tuple) and node.op is not ITEM:
-            trace.replace(node, made.get(value, value), "distribute", "shard")
+            trace.replace(node, copies.get(value, value), "distribute", "shard")
     for value, node in walk.joined.items():
-        if value in made:
-            trace.replace(node, made[value], "distribute", "all-reduce")
+        if value in copies:
+            trace.replace(node, copies[value], "distribute", "all-reduce")
             options.record.hit("all-reduce")
     return graph.replace(
         outputs=members[:count],
@@ -113,7 +113,7 @@ def _walked(
 
 
 def _pairs(graph: Graph, values: Sequence[Node]) -> list[tuple[Node, Node]]:
-    return [(held, new) for (held, _), new in zip(graph.updates, values, strict=True)]
+    return [(variable, new) for (variable, _), new in zip(graph.updates, values, strict=True)]
 
 
 def _renewed(walk: Walk, value: Node) -> Node:

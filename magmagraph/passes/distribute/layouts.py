@@ -87,11 +87,11 @@ class Sharded:
 
     def axes(self, type_: Type) -> tuple[int, ...]:
         """Return the axes of a type whose extents are computed from the dimension."""
-        found = self._axes.get(type_)
-        if found is None:
-            found = tuple(i for i, e in enumerate(type_.shape) if self.in_extent(e))
-            self._axes[type_] = found
-        return found
+        axes = self._axes.get(type_)
+        if axes is None:
+            axes = tuple(i for i, e in enumerate(type_.shape) if self.in_extent(e))
+            self._axes[type_] = axes
+        return axes
 
     def times(self, extent: Extent) -> Extent | None:
         """Return how many rows of an axis belong to one of the dimension; None where that differs.
@@ -124,8 +124,8 @@ class Sharded:
 
     def joined(self, outers: Iterable[Extent | None]) -> tuple[bool, Extent | None]:
         """Return whether the rows of several operands have one order, and which."""
-        known = {outer for outer in outers if outer is not None}
-        return len(known) < 2, known.pop() if len(known) == 1 else None
+        distinct = {outer for outer in outers if outer is not None}
+        return len(distinct) < 2, distinct.pop() if len(distinct) == 1 else None
 
 
 def _mentions(body: Graph, name: str) -> bool:

@@ -59,8 +59,8 @@ def cut(graph: Graph, pipeline: Pipeline, dim: str) -> Graph:
     """
     sharded = Sharded(dim)
     stages = assigned(graph, pipeline, sharded)
-    for held, stage in stages.homes.items():
-        pipeline.lives_on(held, stage)
+    for variable, stage in stages.homes.items():
+        pipeline.lives_on(variable, stage)
     return _Cut(graph, pipeline, sharded, stages).graph_of_stage()
 
 
@@ -159,16 +159,16 @@ class _Cut:
                     readers.setdefault(one, []).append(copy)
                 if not needed:
                     heapq.heappush(ready, (key(copy), len(ready), copy))
-        found, pushed = [], len(ready)
+        ordered, pushed = [], len(ready)
         while ready:
             _, _, copy = heapq.heappop(ready)
-            found.append(copy)
+            ordered.append(copy)
             for reader in readers.get(copy, ()):
                 waits[reader] -= 1
                 if not waits[reader]:
                     pushed += 1
                     heapq.heappush(ready, (key(reader), pushed, reader))
-        return found
+        return ordered
 
     def _messages(self, order: list[Copy]) -> list[tuple[tuple[int, int], bool, _Message]]:
         """Return this rank's messages in order, each with whether it is sent."""
@@ -188,22 +188,22 @@ class _Cut:
             if stage is not None:
                 for one in self._read(copy):
                     reads(one, stage, place[copy])
-        for held, value in self.graph.updates:
-            home = self.stages.homes.get(held)
+        for variable, value in self.graph.updates:
+            home = self.stages.homes.get(variable)
             if home is not None:
                 reads((value, None), home, len(order))
         tags: dict[tuple[int, int], int] = {}
-        found = []
+        entries = []
         for (copy, to), when in sorted(first.items(), key=lambda i: (place[i[0][0]], i[0][1])):
             source = self.stages.of[copy[0]]
             assert source is not None
             tag = tags[source, to] = tags.get((source, to), -1) + 1
-            told = _Message(copy, source, to, tag)
+            message_ = _Message(copy, source, to, tag)
             if source == self.mine:
-                found.append(((place[copy], 1), True, told))
+                entries.append(((place[copy], 1), True, message_))
             if to == self.mine:
-                found.append(((when, 0), False, told))
-        return sorted(found, key=lambda item: (item[0], item[2].source, item[2].tag))
+                entries.append(((when, 0), False, message_))
+        return sorted(entries, key=lambda item: (item[0], item[2].source, item[2].tag))
 
     # ---- The rank's nodes
 
@@ -211,27 +211,28 @@ class _Cut:
         """Return the graph that the rank computes."""
         order = self._order()
         messages = self._messages(order)
-        for _, sent, told in messages:
+        for _, sent, sent_message in messages:
             if not sent:
-                self.received[told.copy] = self._receive(told)
+                self.received[sent_message.copy] = self._receive(sent_message)
         for copy in order:
             if self.stages.of[copy[0]] == self.mine:
                 self._get(copy)
         effects = [
-            self._send(told) if sent else self.received[told.copy] for _, sent, told in messages
+            self._send(sent_message) if sent else self.received[sent_message.copy]
+            for _, sent, sent_message in messages
         ]
         effects += [self._get(c) for e in self.graph.effects if self._is_here(e)
                     for c in self._copies(e)]  # fmt: skip
         outputs = [self._output(i, node) for i, node in enumerate(self.graph.outputs)]
         effects += [node for node in outputs if node.op is BROADCAST]
-        held, values = [], []
+        variables, values = [], []
         for variable, value in self.graph.updates:
             home = self.stages.homes.get(variable)
             if home is None or home == self.mine:
-                held.append(variable if home is None else self.pipeline.own(variable))
+                variables.append(variable if home is None else self.pipeline.own(variable))
                 values.append(self._get((value, None)))
-        members = self.graph.interner.intern_all([*outputs, *effects, *held, *values])
-        cuts = np.cumsum([len(outputs), len(effects), len(held)])
+        members = self.graph.interner.intern_all([*outputs, *effects, *variables, *values])
+        cuts = np.cumsum([len(outputs), len(effects), len(variables)])
         parts = [members[a:b] for a, b in zip([0, *cuts], [*cuts, len(members)], strict=True)]
         return self.graph.replace(
             outputs=parts[0],
@@ -252,13 +253,13 @@ class _Cut:
         node, m = copy
         return _zeros(self._attribute(node.shape, m), node.dtype)
 
-    def _receive(self, told: _Message) -> Node:
-        return RECV(self._empty(told.copy), source=told.source, tag=told.tag, **self._shared)
+    def _receive(self, sent: _Message) -> Node:
+        return RECV(self._empty(sent.copy), source=sent.source, tag=sent.tag, **self._shared)
 
-    def _send(self, told: _Message) -> Node:
-        value = self._get(told.copy)
-        place = told.tag * self.pipeline.stages + told.to  # no two are one node
-        return SEND(value, to=told.to, tag=told.tag, passes=False, uid=-1 - place, **self._shared)
+    def _send(self, sent: _Message) -> Node:
+        value = self._get(sent.copy)
+        place = sent.tag * self.pipeline.stages + sent.to  # no two are one node
+        return SEND(value, to=sent.to, tag=sent.tag, passes=False, uid=-1 - place, **self._shared)
 
     def _output(self, number: int, node: Node) -> Node:
         stage = self.stages.place(node)
@@ -281,15 +282,15 @@ class _Cut:
 
     def _get(self, copy: Copy) -> Node:
         """Return the node of a copy on this rank."""
-        found = self.made.get(copy)
-        if found is None:
+        node = self.made.get(copy)
+        if node is None:
             stage = self.stages.of[copy[0]]
             if stage is not None and stage != self.mine:
-                found = self.received[copy]
+                node = self.received[copy]
             else:
-                found = self._make(copy)
-            self.made[copy] = found
-        return found
+                node = self._make(copy)
+            self.made[copy] = node
+        return node
 
     def _make(self, copy: Copy) -> Node:
         node, m = copy
@@ -352,20 +353,20 @@ class _Cut:
             parameter(i, Type(leaf.dtype, self._attribute(leaf.shape, m)))
             for i, leaf in enumerate(body.inputs)
         ]
-        made = dict(zip(body.inputs, leaves, strict=True))
+        copies = dict(zip(body.inputs, leaves, strict=True))
         for node in body.nodes:
-            if node in made:
+            if node in copies:
                 continue
             if "dim" in node.attrs and self.sharded.in_extent(node.attrs["dim"]):
                 raise NotSharded("its body counts the rows, which are cut into micro-batches")
-            attrs = {name: self._attribute(given, m) for name, given in node.attrs.items()}
-            operands = tuple(made[operand] for operand in node.inputs)
-            made[node] = (
+            attrs = {name: self._attribute(value, m) for name, value in node.attrs.items()}
+            operands = tuple(copies[operand] for operand in node.inputs)
+            copies[node] = (
                 node.op(*operands, name=node.name, **attrs)
                 if self.sharded.in_node(node)
                 else again(node, operands)
             )
-        return freeze(leaves, [made[output] for output in body.outputs])
+        return freeze(leaves, [copies[output] for output in body.outputs])
 
 
 def _zeros(shape: tuple[Extent, ...], dtype: np.dtype) -> Node:

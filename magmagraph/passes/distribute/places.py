@@ -66,12 +66,12 @@ def _counted(walk: Walk, node: Node) -> Made:
         return _own_stream(walk, node), parts(axis, None)
     times = walk.sharded.times(dims.size(node.shape))
     assert times is not None
-    step, *given = map(walk.complete, node.inputs)
+    step, *arrays = map(walk.complete, node.inputs)
     first = _scaled(walk, times)
-    if given:  # the part of an array is cut again, into micro-batches
-        first = add(given[0], first)
-    made = node.op(step, first, name=node.name, **node.attrs)
-    return made, parts(axis, None)
+    if arrays:  # the part of an array is cut again, into micro-batches
+        first = add(arrays[0], first)
+    counted = node.op(step, first, name=node.name, **node.attrs)
+    return counted, parts(axis, None)
 
 
 def _own_stream(walk: Walk, node: Node) -> Node:
@@ -119,19 +119,19 @@ def _rows(walk: Walk, node: Node) -> Rows | None:
 _ANY = (0, -(2**62), 2**62)
 
 
-def _combined(node: Node, known: Sequence[Rows | None]) -> Rows | None:
+def _combined(node: Node, places: Sequence[Rows | None]) -> Rows | None:
     if node.op is ADD:
-        if None in known:
+        if None in places:
             return None
-        return tuple(map(sum, zip(*known, strict=True)))  # type: ignore[return-value]
+        return tuple(map(sum, zip(*places, strict=True)))  # type: ignore[return-value]
     if node.op is MULTIPLY:
-        for one, other in (known, reversed(known)):
+        for one, other in (places, reversed(places)):
             if one is not None and other is not None and other[0] == 0 and other[1] == other[2]:
                 factor = other[1]
                 low, high = sorted((one[1] * factor, one[2] * factor))
                 return one[0] * factor, low, high
         return None
-    first, second = (_ANY if found is None else found for found in known)
+    first, second = (_ANY if place is None else place for place in places)
     if first[0] or second[0]:
         return None
     if node.op is REMAINDER:
@@ -143,8 +143,8 @@ def _combined(node: Node, known: Sequence[Rows | None]) -> Rows | None:
 def _own_rows(walk: Walk, indices: Node, extent: Extent) -> Node:
     """Return positions in a distributed array as positions in the rank's part, or refuse."""
     times = walk.sharded.times(extent)
-    found = _rows(walk, indices)
-    own = found is not None and found[0] == times and 0 <= found[1] <= found[2] < found[0]
+    rows = _rows(walk, indices)
+    own = rows is not None and rows[0] == times and 0 <= rows[1] <= rows[2] < rows[0]
     if not own or times is None:
         raise NotSharded(
             "it reads or writes rows by number, which may be those of other ranks",
@@ -158,8 +158,8 @@ def _counted_here(walk: Walk, node: Node) -> Node:
 
     They still are a row's number and a number within it, so that rows can be cut again.
     """
-    found = _rows(walk, node)
-    if found is None or found[0] == 0:
+    rows = _rows(walk, node)
+    if rows is None or rows[0] == 0:
         return walk.complete(node)
     if not node.inputs:
         return node
@@ -176,38 +176,41 @@ def _gather(walk: Walk, node: Node) -> Made:
         if source.outer != 1 or places.way is not Way.PARTS:
             raise NotSharded("it takes rows by number, which may be those of other ranks")
         own = _own_rows(walk, indices, x.shape[axis])
-        made = node.op(walk.complete(x), own, name=node.name, **node.attrs)
-        return made, parts(axis + places.axis, places.outer)
-    made = again(node, (walk.complete(x), walk.complete(indices)))
+        gathered = node.op(walk.complete(x), own, name=node.name, **node.attrs)
+        return gathered, parts(axis + places.axis, places.outer)
+    gathered = again(node, (walk.complete(x), walk.complete(indices)))
     if source.way is Way.PARTS and places.way is Way.PARTS:
         raise NotSharded("it takes from each row for each row, also of other ranks")
     if source.way is Way.PARTS:
         moved = source.axis + (indices.ndim - 1 if source.axis > axis else 0)
-        return made, parts(moved, source.outer)
-    return made, parts(axis + places.axis, places.outer)
+        return gathered, parts(moved, source.outer)
+    return gathered, parts(axis + places.axis, places.outer)
 
 
 def _scatter(walk: Walk, node: Node) -> Made:
     if walk.reads_no_rows(node):
         return walk.of_sums(node)
     values, indices = node.inputs
-    given, places = walk.layouts(node)
+    layout, places = walk.layouts(node)
     axis, extent = node.attrs["axis"], node.attrs["extent"]
     inside = range(axis, axis + indices.ndim)
-    made = again(node, (walk.complete(values), walk.complete(indices)))
-    if given.way is not Way.PARTS and places.way is not Way.PARTS:
+    scattered = again(node, (walk.complete(values), walk.complete(indices)))
+    if layout.way is not Way.PARTS and places.way is not Way.PARTS:
         raise NotSharded("a rank does not know which rows are its own")
-    if given.way is Way.PARTS and given.axis not in inside:
+    if layout.way is Way.PARTS and layout.axis not in inside:
         if places.way is Way.PARTS or walk.sharded.in_extent(extent):
             raise NotSharded("it writes rows by number, which may be those of other ranks")
-        moved = given.axis - (indices.ndim - 1 if given.axis > axis else 0)
-        return made, parts(moved, given.outer)
-    if given.way is not Way.PARTS or places.way is not Way.PARTS:
+        moved = layout.axis - (indices.ndim - 1 if layout.axis > axis else 0)
+        return scattered, parts(moved, layout.outer)
+    if layout.way is not Way.PARTS or places.way is not Way.PARTS:
         raise NotSharded("one of values and positions has all rows on every rank")
-    if given.axis != axis + places.axis or not walk.sharded.joined((given.outer, places.outer))[0]:
+    if (
+        layout.axis != axis + places.axis
+        or not walk.sharded.joined((layout.outer, places.outer))[0]
+    ):
         raise NotSharded("rows of its operands stand in different orders")
     if not walk.sharded.in_extent(extent):
-        return made, SUM
+        return scattered, SUM
     own = _own_rows(walk, indices, extent)
     return node.op(walk.complete(values), own, name=node.name, **node.attrs), parts(axis)
 
@@ -230,9 +233,9 @@ def _mapped(walk: Walk, node: Node) -> Made:
     same, outer = walk.sharded.joined(outers)
     if not same:
         raise NotSharded("rows of its operands stand in different orders")
-    made = again(node, tuple(map(walk.complete, node.inputs)))
+    mapped = again(node, tuple(map(walk.complete, node.inputs)))
     layout = parts(0, outer)
-    return made, (layout,) * len(node.type) if isinstance(node.type, tuple) else layout
+    return mapped, (layout,) * len(node.type) if isinstance(node.type, tuple) else layout
 
 
 PLACES: dict[str, Callable[[Walk, Node], Made]] = {

@@ -32,18 +32,18 @@ def reduced(walk: Walk, node: Node) -> Made:
     axes: tuple[int, ...] = node.attrs["axes"]
     if layout.way is Way.SUM and node.op.sharding == "sum":
         return again(node, (walk.value[node.inputs[0]],)), SUM
-    made = again(node, (walk.complete(node.inputs[0]),))
+    total = again(node, (walk.complete(node.inputs[0]),))
     if layout.way is not Way.PARTS:
-        return made, WHOLE
+        return total, WHOLE
     if layout.axis not in axes:
-        return made, parts(layout.axis - sum(a < layout.axis for a in axes), layout.outer)
+        return total, parts(layout.axis - sum(a < layout.axis for a in axes), layout.outer)
     if node.op.sharding == "sum":
-        return made, SUM
+        return total, SUM
     if node.op.sharding in ("argmax", "argmin"):
         return _best(walk, node, layout), WHOLE
     if node.op.sharding in ("max", "min"):
-        return walk.reduced(made, str(node.op.sharding)), WHOLE
-    return node.op(_gathered(walk, made), **{**node.attrs, "axes": (0,)}), WHOLE
+        return walk.reduced(total, str(node.op.sharding)), WHOLE
+    return node.op(_gathered(walk, total), **{**node.attrs, "axes": (0,)}), WHOLE
 
 
 def _gathered(walk: Walk, value: Node) -> Node:
@@ -81,7 +81,7 @@ def _others(walk: Walk, node: Node) -> Made:
         return walk.of_sums(node)
     x, *directions = map(walk.complete, node.inputs)
     layout = layouts[0]
-    made = again(node, (x, *directions))
+    own = again(node, (x, *directions))
     if layout.way is not Way.PARTS or any(layout.axis != other.axis for other in layouts):
         raise NotSharded("its operands are cut along different axes")
     if layout.axis in axes:
@@ -90,8 +90,8 @@ def _others(walk: Walk, node: Node) -> Made:
         products = _gathered(walk, PROD(x, axes=axes))
         rest = take(node.op(products, axes=(0,)), walk.index(), axis=0)
         kept = tuple(1 if a in axes else extent for a, extent in enumerate(x.shape))
-        made = multiply(made, reshape(rest, kept))
-    return made, parts(layout.axis, layout.outer)
+        own = multiply(own, reshape(rest, kept))
+    return own, parts(layout.axis, layout.outer)
 
 
 def _number(walk: Walk, value: Extent) -> Node:

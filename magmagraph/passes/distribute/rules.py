@@ -44,9 +44,9 @@ def rule_of(node: Node) -> Rule:
         return _identity
     if node.op.effect is Effect.RANDOM and node.op.kind is Kind.RANDOM:
         return PLACES["drawn"]
-    found = _BY_KIND.get(node.op.kind)
-    if found is not None:
-        return found
+    rule = _BY_KIND.get(node.op.kind)
+    if rule is not None:
+        return rule
     return {"axes": _along_axes, "leading": _leading}.get(str(node.op.batching), _refused)
 
 
@@ -135,7 +135,7 @@ def met(walk: Walk, node: Node, layouts: Sequence[Layout]) -> Layout:
             "it meets the dimension along two axes: rows of other ranks would be needed"
         )
     (axis,) = axes
-    same, outer = walk.sharded.joined(found for _, found in cut)
+    same, outer = walk.sharded.joined(way for _, way in cut)
     if not same:
         raise NotSharded("rows of its operands stand in different orders")
     for operand, layout in zip(node.inputs, layouts, strict=True):
@@ -171,25 +171,25 @@ def _observed(walk: Walk, node: Node) -> Made:
 def _by_record(walk: Walk, node: Node) -> Made:
     """Follow the record's own rule."""
     layouts = walk.layouts(node)
-    made = again(node, operands_of(walk, node))
+    copy = again(node, operands_of(walk, node))
     cut = [layout for layout in layouts if layout.way is Way.PARTS]
     if not cut:
         if walk.sharded.axes(node.type):
             raise NotSharded("a rank does not know which rows are its own")
-        return made, WHOLE
+        return copy, WHOLE
     same, outer = walk.sharded.joined(layout.outer for layout in cut)
     if not same:
         raise NotSharded("rows of its operands stand in different orders")
     assert callable(node.op.sharding)
-    found = node.op.sharding(
+    result = node.op.sharding(
         node, [layout.axis if layout.way is Way.PARTS else None for layout in layouts]
     )
-    if found == SUMMED:
-        return made, SUM
-    assert isinstance(found, int)
-    if walk.sharded.axes(node.type) != (found,):
+    if result == SUMMED:
+        return copy, SUM
+    assert isinstance(result, int)
+    if walk.sharded.axes(node.type) != (result,):
         raise NotSharded("rows of other ranks would be needed")
-    return made, parts(found, outer)
+    return copy, parts(result, outer)
 
 
 def _among_others(walk: Walk, node: Node) -> Made:
@@ -208,16 +208,16 @@ def _among_others(walk: Walk, node: Node) -> Made:
 def _all_cut(walk: Walk, node: Node) -> tuple[int, Extent | None]:
     """Return the one axis that all operands are cut along, and the order of rows."""
     layouts = walk.layouts(node)
-    found = {layout.axis for layout in layouts if layout.way is Way.PARTS}
+    axes = {layout.axis for layout in layouts if layout.way is Way.PARTS}
     for operand, layout in zip(node.inputs, layouts, strict=True):
         if layout.way is not Way.PARTS and operand.ndim:
             raise NotSharded("some of its operands have all rows on every rank")
-    if len(found) != 1:
+    if len(axes) != 1:
         raise NotSharded("its operands are cut along different axes")
     same, outer = walk.sharded.joined(layout.outer for layout in layouts if layout.axis >= 0)
     if not same:
         raise NotSharded("rows of its operands stand in different orders")
-    return found.pop(), outer
+    return axes.pop(), outer
 
 
 def _along_axes(walk: Walk, node: Node) -> Made:
@@ -236,9 +236,9 @@ def _along_axes(walk: Walk, node: Node) -> Made:
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     if any(walk.sharded.axes(t) != (axis,) for t in types):
         raise NotSharded("rows of other ranks would be needed")
-    made = again(node, operands_of(walk, node))
+    copy = again(node, operands_of(walk, node))
     layout = parts(axis, outer)
-    return made, (layout,) * len(types) if isinstance(node.type, tuple) else layout
+    return copy, (layout,) * len(types) if isinstance(node.type, tuple) else layout
 
 
 def _leading(walk: Walk, node: Node) -> Made:
@@ -251,16 +251,16 @@ def _leading(walk: Walk, node: Node) -> Made:
     ]
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     try:
-        found, _ = node.op.infer(tuple(leaves), node.attrs)
+        inferred, _ = node.op.infer(tuple(leaves), node.attrs)
     except ValueError:
-        found = ()
-    listed = found if isinstance(found, tuple) else (found,)
-    wanted = [(t.dtype, _without(t.shape, axis)) for t in types]
-    if [(t.dtype, t.shape) for t in listed] != wanted:
+        inferred = ()
+    listed = inferred if isinstance(inferred, tuple) else (inferred,)
+    expected = [(t.dtype, _without(t.shape, axis)) for t in types]
+    if [(t.dtype, t.shape) for t in listed] != expected:
         raise NotSharded(f"axis {axis} is none of its batch")
-    made = again(node, operands_of(walk, node))
+    copy = again(node, operands_of(walk, node))
     layout = parts(axis, outer)
-    return made, (layout,) * len(types) if isinstance(node.type, tuple) else layout
+    return copy, (layout,) * len(types) if isinstance(node.type, tuple) else layout
 
 
 def _without(shape: Sequence[Extent], axis: int) -> tuple[Extent, ...]:
@@ -274,14 +274,14 @@ def _transpose(walk: Walk, node: Node) -> Made:
     (layout,) = walk.layouts(node)
     if layout.way is Way.SUM:
         return _left_apart(walk, node)
-    made = again(node, operands_of(walk, node))
-    return made, parts(node.attrs["axes"].index(layout.axis), layout.outer)
+    copy = again(node, operands_of(walk, node))
+    return copy, parts(node.attrs["axes"].index(layout.axis), layout.outer)
 
 
 def _broadcast(walk: Walk, node: Node) -> Made:
     (operand,) = node.inputs
     layouts = walk.layouts(node)
-    made = again(node, operands_of(walk, node))
+    copy = again(node, operands_of(walk, node))
     axes = walk.sharded.axes(node.type)
     if layouts[0].way is not Way.PARTS and axes:
         place = axes[0] - (node.ndim - operand.ndim)
@@ -289,18 +289,18 @@ def _broadcast(walk: Walk, node: Node) -> Made:
             raise NotSharded("rows of other ranks would be needed")
         if walk.sharded.times(node.shape[axes[0]]) is None:
             raise NotSharded(f"no rank has a part of {node.shape[axes[0]]} rows")
-        return made, _known(walk, node, parts(axes[0], None))
-    return made, met(walk, node, layouts)
+        return copy, _known(walk, node, parts(axes[0], None))
+    return copy, met(walk, node, layouts)
 
 
 def _reshape(walk: Walk, node: Node) -> Made:
     (layout,) = walk.layouts(node)
     if layout.way is Way.SUM:
         return _left_apart(walk, node)
-    made = again(node, operands_of(walk, node))
+    copy = again(node, operands_of(walk, node))
     if layout.way is not Way.PARTS:
         raise NotSharded("a rank does not know which rows are its own")
-    return made, reshaped(walk, node.inputs[0].shape, node.shape, layout)
+    return copy, reshaped(walk, node.inputs[0].shape, node.shape, layout)
 
 
 def reshaped(
@@ -311,10 +311,10 @@ def reshaped(
     In row-major order the dimension is one factor of the elements; what stands before it and behind
     it stays as many.
     """
-    found = [i for i, extent in enumerate(after) if walk.sharded.in_extent(extent)]
-    if len(found) != 1:
+    candidates = [i for i, extent in enumerate(after) if walk.sharded.in_extent(extent)]
+    if len(candidates) != 1:
         raise NotSharded("it splits the dimension over several axes")
-    (axis,) = found
+    (axis,) = candidates
     if layout.outer is None:
         return parts(axis, None)
     major = dims.size(tuple(before[: layout.axis])) * layout.outer
@@ -335,11 +335,11 @@ def _window(walk: Walk, node: Node) -> Made:
         small = source.size if "value" in attrs else node.size
         if isinstance(small, int):
             return _left_apart(walk, node)
-    made = again(node, operands_of(walk, node))
+    copy = again(node, operands_of(walk, node))
     if layout.way is not Way.PARTS:
         if walk.sharded.axes(node.type) or walk.sharded.mentioned(tuple(attrs.values())):
             raise NotSharded("a rank does not know which rows are its own")
-        return made, WHOLE
+        return copy, WHOLE
     axis = layout.axis
     whole = attrs["starts"][axis] == 0 and attrs["steps"][axis] == 1
     if not whole or source.shape[axis] != node.shape[axis]:
@@ -347,7 +347,7 @@ def _window(walk: Walk, node: Node) -> Made:
             f"it takes some rows of axis {axis}, which are spread over the ranks",
             "choose rows before they are fed, or sum over them with weights",
         )
-    return made, layout
+    return copy, layout
 
 
 def _collective(walk: Walk, node: Node) -> Made:
@@ -358,12 +358,12 @@ def _collective(walk: Walk, node: Node) -> Made:
     scatters = node.op in (REDUCE_SCATTER, REDUCE_SCATTER_WHEN) and walk.facts.group != MICRO
     apart = scatters and walk.layouts(node)[0].way is Way.SUM
     value = walk.value[first] if apart else walk.complete(first)
-    made = again(node, (value, *map(walk.complete, others)))
+    copy = again(node, (value, *map(walk.complete, others)))
     always = {REDUCE_SCATTER_WHEN: REDUCE_SCATTER, ALLGATHER_WHEN: ALLGATHER}.get(node.op)
     if always is not None and not walk.conditional:
-        made = always(value, **node.attrs)
-        made.line = node.line
-    return made, WHOLE
+        copy = always(value, **node.attrs)
+        copy.line = node.line
+    return copy, WHOLE
 
 
 _BY_KIND: dict[Kind, Rule] = {

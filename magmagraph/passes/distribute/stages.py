@@ -63,11 +63,11 @@ class Stages:
 
     def place(self, node: Node) -> int | None:
         """Return the stage that a result is best taken from; None where any rank has it."""
-        found = self.of[node]
-        while found is None and _is_view(node):
+        stage = self.of[node]
+        while stage is None and _is_view(node):
             (node,) = node.inputs
-            found = self.of[node]
-        return found
+            stage = self.of[node]
+        return stage
 
 
 def assigned(graph: Graph, pipeline: Pipeline, sharded: Sharded) -> Stages:
@@ -82,14 +82,14 @@ def assigned(graph: Graph, pipeline: Pipeline, sharded: Sharded) -> Stages:
         return Stages(of=dict.fromkeys(graph.nodes, 0))
     forward = _forward(graph)
     homes = _homes(graph, forward, pipeline)
-    wanted = _gradients(graph, homes)
+    gradients = _gradients(graph, homes)
     while True:
-        stages = _walked(graph, forward, homes, wanted, pipeline.stages - 1, sharded)
+        stages = _walked(graph, forward, homes, gradients, pipeline.stages - 1, sharded)
         # What optimizers remember lives where it is renewed, which a first round finds.
         fresh = {
-            held: stage
-            for held, value in graph.updates
-            if held not in homes and (stage := stages.place(value)) is not None
+            variable: stage
+            for variable, value in graph.updates
+            if variable not in homes and (stage := stages.place(value)) is not None
         }
         if not fresh:
             return stages
@@ -98,22 +98,22 @@ def assigned(graph: Graph, pipeline: Pipeline, sharded: Sharded) -> Stages:
 
 def _gradients(graph: Graph, homes: Mapping[Node, int]) -> dict[Node, int]:
     """Return the stage of each gradient's variable, which it is sent to where it is not there."""
-    found: dict[Node, int] = {}
-    for held, value in graph.updates:
-        if held not in homes:
+    stage_of: dict[Node, int] = {}
+    for variable, value in graph.updates:
+        if variable not in homes:
             continue
         seen: set[Node] = set()
         waiting = [value]
         while waiting:
             node = waiting.pop()
-            if node in seen or node.type != held.type:
+            if node in seen or node.type != variable.type:
                 continue
             seen.add(node)
             if _is_gradient(node):
-                found[node] = homes[held]
+                stage_of[node] = homes[variable]
             else:
                 waiting += node.inputs
-    return found
+    return stage_of
 
 
 def _is_gradient(node: Node) -> bool:
@@ -126,14 +126,14 @@ def _forward(graph: Graph) -> set[Node]:
     for node in graph.nodes:
         if _is_gradient(node) or any(operand in after for operand in node.inputs):
             after.add(node)
-    found: set[Node] = set()
+    forward: set[Node] = set()
     waiting = [node for node in graph.outputs if node not in after]
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in forward:
+            forward.add(node)
             waiting += node.inputs
-    if not any(node.inputs for node in found):
+    if not any(node.inputs for node in forward):
         raise ShardingError(
             message(
                 "a pipeline's function has no output that all stages are needed for",
@@ -141,7 +141,7 @@ def _forward(graph: Graph) -> set[Node]:
                 hint="outputs=[loss]",
             )
         )
-    return found
+    return forward
 
 
 def _homes(graph: Graph, forward: set[Node], pipeline: Pipeline) -> dict[Node, int]:
@@ -153,10 +153,10 @@ def _homes(graph: Graph, forward: set[Node], pipeline: Pipeline) -> dict[Node, i
                 if "state" in operand.attrs and operand.ndim and is_inexact(operand.dtype):
                     used.setdefault(operand)
     layers: list[list[Node]] = []
-    for held in used:
-        if held.ndim > 1 or not layers:
+    for variable in used:
+        if variable.ndim > 1 or not layers:
             layers.append([])
-        layers[-1].append(held)
+        layers[-1].append(variable)
     count = pipeline.stages
     if pipeline.first:
         starts = _named(layers, pipeline)
@@ -169,11 +169,11 @@ def _homes(graph: Graph, forward: set[Node], pipeline: Pipeline) -> dict[Node, i
             )
         )
     else:
-        starts = _even([sum(_size(held) for held in layer) for layer in layers], count)
+        starts = _even([sum(_size(variable) for variable in layer) for layer in layers], count)
     homes = {}
     for stage, (begin, end) in enumerate(itertools.pairwise([*starts, len(layers)])):
-        for held in itertools.chain.from_iterable(layers[begin:end]):
-            homes[held] = stage
+        for variable in itertools.chain.from_iterable(layers[begin:end]):
+            homes[variable] = stage
     return homes
 
 
@@ -184,13 +184,13 @@ def _size(node: Node) -> int:
 def _named(layers: Sequence[Sequence[Node]], pipeline: Pipeline) -> list[int]:
     starts = [0]
     for name in pipeline.first:
-        found = [i for i, layer in enumerate(layers) if any(h.name == name for h in layer)]
-        if not found or found[0] <= starts[-1]:
-            known = ", ".join(str(layer[0].name) for layer in layers)
+        places = [i for i, layer in enumerate(layers) if any(h.name == name for h in layer)]
+        if not places or places[0] <= starts[-1]:
+            names = ", ".join(str(layer[0].name) for layer in layers)
             raise ShardingError(
-                message(f"a stage is to begin with {name!r}", need=f"in this order, of {known}")
+                message(f"a stage is to begin with {name!r}", need=f"in this order, of {names}")
             )
-        starts.append(found[0])
+        starts.append(places[0])
     return starts
 
 
@@ -219,7 +219,7 @@ def _walked(
     graph: Graph,
     forward: set[Node],
     homes: dict[Node, int],
-    wanted: Mapping[Node, int],
+    gradients: Mapping[Node, int],
     last: int,
     sharded: Sharded,
 ) -> Stages:
@@ -233,25 +233,25 @@ def _walked(
         if _is_view(node) and node not in forward and node.inputs[0] not in turned:
             of[node] = None  # who needs it has the value itself, or is sent that
             continue
-        known = [(o, s) for o in node.inputs if (s := stages.place(o)) is not None]
-        if node not in forward and any(o in turned or s == last for o, s in known):
+        placed = [(o, s) for o in node.inputs if (s := stages.place(o)) is not None]
+        if node not in forward and any(o in turned or s == last for o, s in placed):
             turned.add(node)
         if any(operand in updating for operand in node.inputs):
             updating.add(node)
         if _is_gradient(node):
             updating.add(node)
-        if not known:
+        if not placed:
             of[node] = None
         elif node.op is ITEM or _is_gradient(node):
-            of[node] = wanted.get(node, stages.place(node.inputs[0]))
+            of[node] = gradients.get(node, stages.place(node.inputs[0]))
         elif node in updating:
-            largest = max(_size(operand) for operand, _ in known)
-            of[node] = max(stage for operand, stage in known if _size(operand) == largest)
+            largest = max(_size(operand) for operand, _ in placed)
+            of[node] = max(stage for operand, stage in placed if _size(operand) == largest)
         elif node in turned and _has_rows(node, sharded):
-            read = [stage for operand, stage in known if operand not in turned]
-            of[node] = max(read) if read else min(stage for _, stage in known)
+            read = [stage for operand, stage in placed if operand not in turned]
+            of[node] = max(read) if read else min(stage for _, stage in placed)
         else:
-            of[node] = max(stage for _, stage in known)
+            of[node] = max(stage for _, stage in placed)
     return stages
 
 
@@ -278,10 +278,10 @@ def tasks(schedule: str, stage: int, stages: int, count: int) -> list[tuple[str,
     'F0 F1 F2 B0 B1 B2'
     """
     ahead = count if schedule == GPIPE else min(stages - 1 - stage, count)
-    found = [("F", m) for m in range(ahead)]
+    order = [("F", m) for m in range(ahead)]
     for m in range(ahead, count):
-        found += [("F", m), ("B", m - ahead)]
-    return found + [("B", m) for m in range(count - ahead, count)]
+        order += [("F", m), ("B", m - ahead)]
+    return order + [("B", m) for m in range(count - ahead, count)]
 
 
 def clock(schedule: str, stages: int, count: int) -> Mapping[tuple[int, str, int], int]:

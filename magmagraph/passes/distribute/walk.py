@@ -168,12 +168,12 @@ class Walk:
         """Return a node's value with its sum over ranks taken, where it is one."""
         if self.layout[node].way is not Way.SUM:
             return self.value[node]  # type: ignore[no-any-return]
-        made = self._completed.get(node)
-        if made is None:
-            made = self._completed[node] = self._reduced(self.value[node], "sum")
-            made.line = node.line
-            self.joined[made] = node
-        return made
+        whole = self._completed.get(node)
+        if whole is None:
+            whole = self._completed[node] = self._reduced(self.value[node], "sum")
+            whole.line = node.line
+            self.joined[whole] = node
+        return whole
 
     @property
     def completed(self) -> Mapping[Node, Node]:
@@ -186,8 +186,8 @@ class Walk:
 
     def alone(self, node: Node) -> Node:
         """Return the value of a node as if this rank were the only one."""
-        found = self._alone.get(node)
-        return self.complete(node) if found is None else found
+        copy = self._alone.get(node)
+        return self.complete(node) if copy is None else copy
 
     def fail(self, node: Node, reason: str, hint: str | None = None) -> Exception:
         """Make (not raise) the error for a node."""
@@ -210,11 +210,11 @@ class Walk:
             self._leaf(node)
             return
         if node.op is ITEM:
-            held = node.inputs[0]
+            several = node.inputs[0]
             index = node.attrs["index"]
-            value, layout = self.value[held], self.layout[held]
-            made = value[index] if isinstance(value, tuple) else again(node, (value,))
-            self.given(node, made, layout[index] if isinstance(layout, tuple) else layout)
+            value, layout = self.value[several], self.layout[several]
+            copy = value[index] if isinstance(value, tuple) else again(node, (value,))
+            self.given(node, copy, layout[index] if isinstance(layout, tuple) else layout)
             return
         ways = {self.layout[operand].way for operand in node.inputs}
         if node.op is MARKER and self._marked(node):
@@ -260,7 +260,7 @@ class Walk:
         if self.layout[operand].way is not Way.SUM or not self.conditional:
             self.given(node, self.complete(operand), WHOLE)
             return
-        made = ALLREDUCE_WHEN(
+        summed = ALLREDUCE_WHEN(
             self.value[operand],
             self.complete(flag),
             op="sum",
@@ -269,17 +269,17 @@ class Walk:
             algorithm=self.facts.algorithm,
             axes=self.facts.axes if self.facts.algorithm != "allreduce" else (),
         )
-        made.line = node.line
-        self.joined[made] = operand
-        self.given(node, made, WHOLE)
+        summed.line = node.line
+        self.joined[summed] = operand
+        self.given(node, summed, WHOLE)
 
     def _whole(self, node: Node) -> None:
         operands = tuple(self.value[operand] for operand in node.inputs)
-        made = again(node, operands)
+        copy = again(node, operands)
         layout: Any = WHOLE
         if isinstance(node.type, tuple):
             layout = (WHOLE,) * len(node.type)
-        self.value[node], self.layout[node] = made, layout
+        self.value[node], self.layout[node] = copy, layout
         if any(operand in self._alone for operand in node.inputs):
             self._alone[node] = again(node, tuple(map(self.alone, node.inputs)))
 
@@ -320,14 +320,14 @@ class Walk:
 
         A rank's own value counts as whole there, or as rows where it has the axis.
         """
-        found = []
+        layouts = []
         for operand in node.inputs:
             layout = self.layout[operand]
             if layout.way is Way.OWN:
                 axes = self.sharded.axes(operand.type)
                 layout = parts(axes[0], None) if axes else WHOLE
-            found.append(layout)
-        return found
+            layouts.append(layout)
+        return layouts
 
     def reads_no_rows(self, node: Node) -> bool:
         """Return whether a node reads whole values and sums over ranks alone, and makes no rows."""
@@ -336,8 +336,8 @@ class Walk:
 
     def of_sums(self, node: Node) -> tuple[Node, Any]:
         """Make a node again on sums that are taken: every rank has all of them then."""
-        made = again(node, tuple(map(self.complete, node.inputs)))
-        return made, (WHOLE,) * len(node.type) if isinstance(node.type, tuple) else WHOLE
+        copy = again(node, tuple(map(self.complete, node.inputs)))
+        return copy, (WHOLE,) * len(node.type) if isinstance(node.type, tuple) else WHOLE
 
 
 def again(node: Node, operands: tuple[Node, ...]) -> Node:
@@ -352,24 +352,24 @@ def again(node: Node, operands: tuple[Node, ...]) -> Node:
 def gradients_apart(nodes: Sequence[Node]) -> frozenset[Node]:
     """Return the linear terms of gradients that ranks accumulate over calls."""
     rest = [node.inputs[0] for node in nodes if node.op is MARKER and node.attrs.get("apart")]
-    found: set[Node] = set()
+    apart: set[Node] = set()
     while rest:
         node = rest.pop()
-        if node not in found and node.op.sharding == "linear":
-            found.add(node)
+        if node not in apart and node.op.sharding == "linear":
+            apart.add(node)
             rest.extend(node.inputs)
-    return frozenset(found)
+    return frozenset(apart)
 
 
 def counts(nodes: Sequence[Node], roots: Sequence[Node]) -> dict[Node, int]:
     """Return how many nodes and roots read each node."""
-    found = dict.fromkeys(nodes, 0)
+    readers = dict.fromkeys(nodes, 0)
     for node in nodes:
         for operand in dict.fromkeys(node.inputs):
-            found[operand] = found.get(operand, 0) + 1
+            readers[operand] = readers.get(operand, 0) + 1
     for root in roots:
-        found[root] = found.get(root, 0) + 1
-    return found
+        readers[root] = readers.get(root, 0) + 1
+    return readers
 
 
 def is_zero(node: Node) -> bool:

@@ -64,18 +64,18 @@ class Form(NamedTuple):
     def sketch(self) -> Graph:
         """Return it as a body graph, whose nodes its interner does not know yet."""
         parameters: list[Node] = []
-        made: list[Node] = []
+        nodes: list[Node] = []
         for node, (label, *operands) in zip(self.nodes, self.lines, strict=True):
             type_ = node.type
             if label < 0:
                 attrs = {"index": len(parameters), "dtype": type_.dtype, "shape": type_.shape}
-                made.append(Node(PARAMETER, (), attrs, type_))
-                parameters.append(made[-1])
+                nodes.append(Node(PARAMETER, (), attrs, type_))
+                parameters.append(nodes[-1])
             else:
-                inputs = tuple([made[i] for i in operands])
+                inputs = tuple([nodes[i] for i in operands])
                 rest = node.name, node.line, node.constraints
-                made.append(Node(node.op, inputs, node.attrs, type_, *rest))
-        results = tuple([made[i] for i in self.results])
+                nodes.append(Node(node.op, inputs, node.attrs, type_, *rest))
+        results = tuple([nodes[i] for i in self.results])
         return Graph(tuple(parameters), results, (), Interner())
 
 
@@ -105,8 +105,8 @@ class Forms:
         label = self._label_of.get(node)
         if label is None:
             # What a constant is worth decides nothing, and its sort is that of its type.
-            held = {} if "value" in node.attrs else node.attrs
-            attrs = tuple([(k, attribute_key(held[k])) for k in sorted(held)])
+            attributes = {} if "value" in node.attrs else node.attrs
+            attrs = tuple([(k, attribute_key(attributes[k])) for k in sorted(attributes)])
             what = (node.op, attrs, node.type)
             label = self._label_of[node] = self._labels.setdefault(what, len(self._labels))
         return label
@@ -208,8 +208,8 @@ class Forms:
         details = form.details
         body = self._body_of.get((form.key, details))
         if body is None:
-            known = self._sketches.get(form.key)
-            body = known[1] if known and known[0].details == details else form.sketch()
+            cached = self._sketches.get(form.key)
+            body = cached[1] if cached and cached[0].details == details else form.sketch()
             body.interner.adopt(body.nodes)
             self._body_of[form.key, details] = body
         return body, form.taken, form.outputs

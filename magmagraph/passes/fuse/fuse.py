@@ -152,10 +152,10 @@ class _Kernels:
                 room = PREPARED
             groups[-1].append(cluster)
             room -= size
-        made = [group for group in groups if len(group) > 1]
-        for group in made:
+        several = [group for group in groups if len(group) > 1]
+        for group in several:
             self.options.record.hit("one kernel for many variables", len(group))
-        return made
+        return several
 
     def _prepares(self, cluster: Cluster) -> bool:
         """Return whether a cluster moves and converts a variable, and nothing else."""
@@ -191,9 +191,9 @@ class _Kernels:
             del self.clusters.of[cluster.nodes[0]]
             return []
         form, reason = self.joins.made([*cluster.nodes, *cluster.again], cluster)
-        made = self.forms.body(form)
-        if reason is None or isinstance(analyze(made[0]), Region):
-            self.bodies[cluster] = made  # what a join would cost is no reason against a kernel
+        body = self.forms.body(form)
+        if reason is None or isinstance(analyze(body[0]), Region):
+            self.bodies[cluster] = body  # what a join would cost is no reason against a kernel
             return [cluster]
         if len(cluster.nodes) == 1:
             self.options.record.refuse("kernel", cluster.nodes[0], reason)
@@ -373,7 +373,7 @@ class _Kernels:
     ) -> None:
         intern = self.facts.graph.interner
         operands = [result[n] for _, taken, _ in parts for n in taken]
-        outputs = [n for _, _, made in parts for n in made]
+        outputs = [n for _, _, results in parts for n in results]
         if len(parts) == 1:
             node = intern.apply(FUSED, *operands, body=parts[0][0])
         else:
@@ -385,14 +385,14 @@ class _Kernels:
             result[old] = new
             trace.replace(old, new, "fuse", "join")
         inner: set[Node] = set()
-        for _, _, made in parts:
-            inner.update(made)
-        for _, _, made in parts:
-            for old in self._members(made):
+        for _, _, results in parts:
+            inner.update(results)
+        for _, _, results in parts:
+            for old in self._members(results):
                 if old not in inner:
                     trace.replace(old, node, "fuse", "inside")
         self.options.record.hit("kernel")
 
-    def _members(self, made: Sequence[Node]) -> list[Node]:
-        cluster = self.clusters.of.get(made[0]) if made else None
+    def _members(self, results: Sequence[Node]) -> list[Node]:
+        cluster = self.clusters.of.get(results[0]) if results else None
         return cluster.nodes if cluster is not None else []

@@ -85,21 +85,21 @@ class Fusible:
 
     def is_move(self, node: Node) -> bool:
         """Return whether the node only moves axes, so that a region can read through it."""
-        known = self._moves.get(node)
-        if known is None:
-            known = False
+        cached = self._moves.get(node)
+        if cached is None:
+            cached = False
             if len(node.inputs) == 1 and node.op.kind in (Kind.LAYOUT, Kind.CONTROL):
                 operand = node.inputs[0]
                 if isinstance(operand.type, tuple) or isinstance(node.type, tuple):
-                    known = False
+                    cached = False
                 elif _is_complex(node):
-                    known = False  # kernels are generated for real numbers only
+                    cached = False  # kernels are generated for real numbers only
                 elif node.op.layout.alias:
-                    known = without_ones(node) == without_ones(operand)
+                    cached = without_ones(node) == without_ones(operand)
                 else:
-                    known = node.op.layout.view is not None
-            self._moves[node] = known
-        return known
+                    cached = node.op.layout.view is not None
+            self._moves[node] = cached
+        return cached
 
     def _must_be_made(self, node: Node) -> bool:
         """Return whether somebody needs the moved value in memory of its own."""
@@ -133,13 +133,13 @@ class Fusible:
 
     def made_inside(self, node: Node) -> bool:
         """Return whether every kernel that needs the value makes it itself."""
-        known = self._inside.get(node)
-        if known is None:
-            known = self._inside[node] = (
+        cached = self._inside.get(node)
+        if cached is None:
+            cached = self._inside[node] = (
                 self.makes_itself(node)
                 or (node not in self.core and self.is_move(node))
             )
-        return known
+        return cached
 
     def base(self, node: Node) -> Node:
         """Look through what only moves axes, down to the value that is read."""
@@ -149,10 +149,10 @@ class Fusible:
 
     def users(self, node: Node) -> tuple[Node, ...]:
         """Return the readers of a value, seen through what only moves axes."""
-        known = self._readers.get(node)
-        if known is None:
-            known = self._readers[node] = tuple(self._find_users(node))
-        return known
+        readers = self._readers.get(node)
+        if readers is None:
+            readers = self._readers[node] = tuple(self._find_users(node))
+        return readers
 
     def _find_users(self, node: Node) -> Iterator[Node]:
         stack = [node]

@@ -58,8 +58,8 @@ class Joins:
             plain = node.op.kind is Kind.ELEMENTWISE and not node.op.reduction
             own = Cluster(node, self.facts.position[node], plain, externals)
             self.clusters.of[node] = own
-            found = dict.fromkeys(self.clusters.of[b] for b in bases if b in self.clusters.of)
-            for other in sorted(found, key=lambda c: -c.last):
+            producers = dict.fromkeys(self.clusters.of[b] for b in bases if b in self.clusters.of)
+            for other in sorted(producers, key=lambda c: -c.last):
                 mine = self.clusters.of[node]
                 if other is not mine:
                     self._try(other, mine, node)
@@ -91,8 +91,8 @@ class Joins:
     def _nearest(self, cluster: Cluster, at: Node) -> Node:
         """Return the operand of a node that a cluster makes, or the first node of the cluster."""
         bases = map(self.facts.base, at.inputs)
-        made = (base for base in bases if self.clusters.of.get(base) is cluster)
-        return next(made, cluster.nodes[0])
+        inside = (base for base in bases if self.clusters.of.get(base) is cluster)
+        return next(inside, cluster.nodes[0])
 
     def _refusal(self, left: Cluster, right: Cluster) -> str | None:
         """Return why two clusters cannot be joined; empty where it is not worth a word."""
@@ -212,12 +212,12 @@ class Joins:
     def _recomputed(self, left: Cluster, right: Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""
         for small, large in ((left, right), (right, left)):
-            made = [node for node in small.nodes if node in large.externals]
-            if not made or any(node.op.reduction is not None for node in small.nodes):
+            shared = [node for node in small.nodes if node in large.externals]
+            if not shared or any(node.op.reduction is not None for node in small.nodes):
                 continue
             if all(self._only_reads(node) for node in small.nodes):
                 continue
-            for node in made:
+            for node in shared:
                 own = [e for e in node.shape if e != 1]
                 if not own:
                     continue
@@ -233,9 +233,9 @@ class Joins:
 
     def _picks(self, reader: Cluster, maker: Cluster) -> bool:
         """Return whether a cluster reads elements of another's values in another place."""
-        made = reader.externals.intersection(maker.nodes)
-        return bool(made) and any(
-            self._moved(operand) and self.facts.base(operand) in made
+        shared = reader.externals.intersection(maker.nodes)
+        return bool(shared) and any(
+            self._moved(operand) and self.facts.base(operand) in shared
             for node in reader.nodes
             for operand in node.inputs
         )
@@ -258,8 +258,8 @@ class Joins:
 
     def _between(self, left: Cluster, right: Cluster) -> Node | None:
         """Return what must be computed after one of two clusters and before the other, or None."""
-        found = self._path(left, right)
-        return self._path(right, left) if found is None else found
+        path = self._path(left, right)
+        return self._path(right, left) if path is None else path
 
     def _path(self, source: Cluster, target: Cluster) -> Node | None:
         """Return what `target` reads that is computed of `source` outside of both, or None."""

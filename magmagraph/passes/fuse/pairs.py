@@ -120,22 +120,22 @@ class _Pairs:
         if reduction is not None and reduction.indexed and len(self.axes) != 1:
             raise _Unfit("positions along several axes")
         shapes = [range(extent) for extent in self._extents(self.written)]
-        made = []
+        parts = []
         for places in itertools.product(*shapes):
             fixed = dict(zip(self.written, places, strict=True))
             index = tuple((axis, fixed.get(axis)) for axis in range(self.value.ndim))
             whole = self._whole(self._build(self.value, index))
             axes = tuple(sorted(self.loops.index(axis) for axis in self.axes))
             attrs = {**self.node.attrs, "axes": axes}
-            made.append(self.node.op(whole, **attrs))
-        return self._together(made)
+            parts.append(self.node.op(whole, **attrs))
+        return self._together(parts)
 
-    def _together(self, made: list[Node]) -> Node:
+    def _together(self, parts: list[Node]) -> Node:
         """Return results for each place of the written axes as one array."""
-        result = made[0]
+        result = parts[0]
         if self.written:
             rest = [axis for axis in self.kept if axis not in self.written]
-            stacked = F.stack(made, axis=0)
+            stacked = F.stack(parts, axis=0)
             shape = tuple(self._extents([*self.written, *rest]))
             order = [*self.written, *rest]
             result = F.transpose(
@@ -183,8 +183,8 @@ class _Pairs:
 
     def _short_sum(self, node: Node) -> bool:
         extents = [node.inputs[0].shape[axis] for axis in node.attrs["axes"]]
-        known = [extent for extent in extents if isinstance(extent, int)]
-        return len(known) == len(extents) and 0 < math.prod(known) <= SHORT
+        constants = [extent for extent in extents if isinstance(extent, int)]
+        return len(constants) == len(extents) and 0 < math.prod(constants) <= SHORT
 
     def _reduced(self, node: Node, index: Index) -> Node:
         """Return a reduction over short axes, one element after the other."""
@@ -209,7 +209,7 @@ class _Pairs:
         if len(node.inputs) != 1 or node.op.kind is not Kind.LAYOUT:
             return None
         operand = node.inputs[0]
-        found: dict[int, tuple[int, Place]] = {}
+        places: dict[int, tuple[int, Place]] = {}
         if layout.view is not None:
             views = zip(layout.view(node), index, node.shape, strict=True)
             for (axis, start, step), (loop, place), extent in views:
@@ -218,18 +218,18 @@ class _Pairs:
                 whole = start == 0 and step == 1 and operand.shape[axis] == extent
                 if not (isinstance(start, int) if place is not None else whole):
                     return None
-                found[axis] = loop, None if place is None else int(start) + step * place
+                places[axis] = loop, None if place is None else int(start) + step * place
         elif layout.alias:
             moving = [axis for axis, extent in enumerate(operand.shape) if extent != 1]
             seen = [at for at, extent in zip(index, node.shape, strict=True) if extent != 1]
             if [operand.shape[a] for a in moving] != [e for e in node.shape if e != 1]:
                 return None
-            found = dict(zip(moving, seen, strict=True))
+            places = dict(zip(moving, seen, strict=True))
         else:
             return None
-        if any(axis not in found and operand.shape[axis] != 1 for axis in range(operand.ndim)):
+        if any(axis not in places and operand.shape[axis] != 1 for axis in range(operand.ndim)):
             return None
-        return tuple(found.get(axis, (-1, 0)) for axis in range(operand.ndim))
+        return tuple(places.get(axis, (-1, 0)) for axis in range(operand.ndim))
 
     def _end(self, node: Node, index: Index) -> Node:
         """Return elements of a small array, with the loops as its axes."""

@@ -62,10 +62,10 @@ def recompute(joins: Joins) -> None:
             product = _left_to_a_library(joins, external, maker)
             if product is not None:  # it goes through memory no more
                 least -= 2 * hinted_bytes(product.type, joins.hints)
-            found = [_chain(joins, external, cluster, begin) for begin in (_is_kept, _never)]
-            if not any(chain is not None and chain.saved >= least for chain in found):
-                found = [_chain(joins, external, cluster, _narrower(external))]
-            chains = [chain for chain in found if chain is not None and chain.saved >= least]
+            kept_chains = [_chain(joins, external, cluster, begin) for begin in (_is_kept, _never)]
+            if not any(chain is not None and chain.saved >= least for chain in kept_chains):
+                kept_chains = [_chain(joins, external, cluster, _narrower(external))]
+            chains = [chain for chain in kept_chains if chain is not None and chain.saved >= least]
             chains = [chain for chain in chains if product not in chain.bases]
             for chain in sorted(chains, key=lambda chain: -chain.saved):
                 if _take(joins, cluster, external, chain):

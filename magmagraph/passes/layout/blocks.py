@@ -118,10 +118,10 @@ def in_blocks(node: Node, blocks: Blocks) -> Node:
         return node.op(image, _weights(node.inputs[1], blocks), name=node.name, **attrs)
     above = node.inputs[1] if blocks.last else TRANSPOSE(node.inputs[1], axes=(0, 2, 3, 1))
     attrs["extents"] = blocks.taps
-    made = node.op(image, above, **attrs)
+    product = node.op(image, above, **attrs)
     channels = node.inputs[0].shape[-1 if blocks.last else 1]
     assert isinstance(channels, int)
-    return _pixels(made, blocks, channels)
+    return _pixels(product, blocks, channels)
 
 
 def _image(x: Node, last: bool) -> Node:
@@ -158,7 +158,7 @@ def _joined(parts: Node, dtype: np.dtype) -> Node:
     if shape[-1] == SIDE * SIDE * channels:
         return RESHAPE(cast(parts, dtype), shape=shape)
     position = IOTA(shape=shape, axis=len(shape) - 1, dtype=np.dtype(np.int32))
-    made: Node = constant(0, dtype=dtype)
+    joined: Node = constant(0, dtype=dtype)
     places = [(i, j, c) for i in range(SIDE) for j in range(SIDE) for c in range(channels)]
     for number, place in enumerate(places):
         one = SLICE(
@@ -166,8 +166,8 @@ def _joined(parts: Node, dtype: np.dtype) -> Node:
             shape=(*space, 1, 1, 1),
         )
         one = cast(RESHAPE(one, shape=(*space, 1)), dtype)
-        made = where(equal(position, constant(number, dtype=np.int32)), one, made)
-    return made
+        joined = where(equal(position, constant(number, dtype=np.int32)), one, joined)
+    return joined
 
 
 def _most(channels: int) -> int:
@@ -193,19 +193,19 @@ def _weights(w: Node, blocks: Blocks) -> Node:
     return _filled(w, 3, 0, _most(channels))
 
 
-def _pixels(made: Node, blocks: Blocks, channels: int) -> Node:
+def _pixels(image: Node, blocks: Blocks, channels: int) -> Node:
     """Return the gradient of weights of blocks as that of the user's weights."""
-    outs = made.shape[0]
+    outs = image.shape[0]
     tall, wide = blocks.taps
-    made = _cut(made, (0, 0, 0, 0), (outs, tall, wide, SIDE * SIDE * channels))
-    made = RESHAPE(made, shape=(outs, tall, wide, SIDE, SIDE, channels))
+    image = _cut(image, (0, 0, 0, 0), (outs, tall, wide, SIDE * SIDE * channels))
+    image = RESHAPE(image, shape=(outs, tall, wide, SIDE, SIDE, channels))
     if blocks.last:
-        made = TRANSPOSE(made, axes=(1, 3, 2, 4, 5, 0))
-        made = RESHAPE(made, shape=(SIDE * tall, SIDE * wide, channels, outs))
-        return _cut(made, (*blocks.before, 0, 0), (*blocks.window, channels, outs))
-    made = TRANSPOSE(made, axes=(0, 5, 1, 3, 2, 4))
-    made = RESHAPE(made, shape=(outs, channels, SIDE * tall, SIDE * wide))
-    return _cut(made, (0, 0, *blocks.before), (outs, channels, *blocks.window))
+        image = TRANSPOSE(image, axes=(1, 3, 2, 4, 5, 0))
+        image = RESHAPE(image, shape=(SIDE * tall, SIDE * wide, channels, outs))
+        return _cut(image, (*blocks.before, 0, 0), (*blocks.window, channels, outs))
+    image = TRANSPOSE(image, axes=(0, 5, 1, 3, 2, 4))
+    image = RESHAPE(image, shape=(outs, channels, SIDE * tall, SIDE * wide))
+    return _cut(image, (0, 0, *blocks.before), (outs, channels, *blocks.window))
 
 
 def _cut(x: Node, starts: Sequence[int], shape: Shape) -> Node:

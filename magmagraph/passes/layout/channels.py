@@ -146,11 +146,11 @@ class _Turned:
         blocks = blocks_of(node)
         if blocks is None:
             return False
-        made = in_blocks(node, blocks)
+        convolved = in_blocks(node, blocks)
         if blocks.last or direction_of(node) == "weight":
-            self.mapping[node] = made
+            self.mapping[node] = convolved
         else:
-            self._turn(node, made)
+            self._turn(node, convolved)
         window, taps = (" x ".join(map(str, part)) for part in (blocks.window, blocks.taps))
         self.blocked.add(node)
         self.options.record.note(
@@ -168,8 +168,8 @@ class _Turned:
         outs_first = (ndim - 1, *range(ndim - 2), ndim - 2)
         outs_last = (*range(1, ndim), 0)
         if direction_of(node) == "weight":
-            made = node.op(*node.inputs, name=node.name, **attrs)
-            self.mapping[node] = TRANSPOSE(made, axes=outs_last)
+            turned = node.op(*node.inputs, name=node.name, **attrs)
+            self.mapping[node] = TRANSPOSE(turned, axes=outs_last)
             return
         left, weights = node.inputs
         self.mapping[node] = node.op(
@@ -185,10 +185,10 @@ class _Turned:
             return
         order = _last(operand.ndim)
         moved = tuple(sorted(order.index(axis) for axis in axes))
-        made = node.op(self.twins[operand], name=node.name, **{**node.attrs, "axes": moved})
+        reduced = node.op(self.twins[operand], name=node.name, **{**node.attrs, "axes": moved})
         kept = [axis for axis in order if axis not in axes]
         back = tuple(kept.index(axis) for axis in sorted(kept))
-        self.mapping[node] = _moved(made, back)
+        self.mapping[node] = _moved(reduced, back)
 
     def _transposition(self, node: Node) -> None:
         (operand,) = node.inputs
@@ -209,19 +209,19 @@ class _Turned:
 
     def _twin(self, node: Node) -> Node:
         """Return the twin of a value; of one that is not turned, made for the purpose."""
-        known = self.twins.get(node)
-        if known is None:
-            known = self.made.get(node)
-        if known is None:
+        twin = self.twins.get(node)
+        if twin is None:
+            twin = self.made.get(node)
+        if twin is None:
             order = _last(node.ndim)
             if node.op is BROADCAST_TO:
                 (inner,) = node.inputs
                 shape = tuple(node.shape[axis] for axis in order)
-                known = BROADCAST_TO(self._aligned(inner, node.ndim), shape=shape)
+                twin = BROADCAST_TO(self._aligned(inner, node.ndim), shape=shape)
             else:
-                known = _moved(node, order)
-            self.made[node] = known
-        return known
+                twin = _moved(node, order)
+            self.made[node] = twin
+        return twin
 
 
 def _last(ndim: int) -> tuple[int, ...]:

@@ -64,12 +64,12 @@ def only(step: Step, numbers: Sequence[int], slots: Slots, threads: int) -> Step
     results: list[int] = []
     moved = flops = scratch = at = to = 0
     for number, body in enumerate(bodies):
-        taken, made = len(body.inputs), len(body.outputs)
+        taken, written = len(body.inputs), len(body.outputs)
         if number in numbers:
             inputs += step.inputs[at : at + taken]
             operands += step.node.inputs[at : at + taken]
-            outputs += step.outputs[to : to + made]
-            results += range(to, to + made)
+            outputs += step.outputs[to : to + written]
+            results += range(to, to + written)
             kernels = kernels_of(body)
             assert kernels is not None
             moved += slots.number(kernels.region.bytes)
@@ -80,7 +80,7 @@ def only(step: Step, numbers: Sequence[int], slots: Slots, threads: int) -> Step
                         inner.inputs[0].type.size if inner.op.reduction is not None
                         else inner.type.size
                     )
-        at, to = at + taken, to + made
+        at, to = at + taken, to + written
     chosen = tuple(bodies[number] for number in numbers)
     if len(chosen) == 1:
         node = FUSED(*operands, body=chosen[0])

@@ -150,46 +150,46 @@ def reading(plan: Plan, steps: Sequence[Step], i: int) -> Reading | str:
         return "it is a batch of products"
     if plan.slots[out.slot].place is not Place.ARENA:
         return "its result is an output, or a variable"
-    found: int | None = None
+    reader: int | None = None
     for j in range(i + 1, len(steps)):
         if any(value.slot == out.slot for value in steps[j].inputs):
-            if found is not None:
+            if reader is not None:
                 return "more than one step reads its result"
-            found = j
+            reader = j
         if any(value.slot == out.slot for value in steps[j].outputs):
             break
-    if found is None:
+    if reader is None:
         return "no step reads its result"
-    if steps[found].role is not Role.REGION:
-        return f"{steps[found].kernel} reads its result, which is no fused step"
-    places = [k for k, value in enumerate(steps[found].inputs) if value.slot == out.slot]
+    if steps[reader].role is not Role.REGION:
+        return f"{steps[reader].kernel} reads its result, which is no fused step"
+    places = [k for k, value in enumerate(steps[reader].inputs) if value.slot == out.slot]
     if len(places) != 1:
         return "more than one body reads its result"
     number, parameter = 0, places[0]
-    bodies = bodies_of(steps[found])
+    bodies = bodies_of(steps[reader])
     while parameter >= len(bodies[number].inputs):
         parameter -= len(bodies[number].inputs)
         number += 1
-    return Reading(found, number, parameter, bodies[number], len(bodies) == 1)
+    return Reading(reader, number, parameter, bodies[number], len(bodies) == 1)
 
 
 def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | str:
     """Return the region that reads a product's result and can work on its tiles, or why none."""
-    found = reading(plan, steps, i)
-    if isinstance(found, str):
-        return found
+    reader = reading(plan, steps, i)
+    if isinstance(reader, str):
+        return reader
     for value in (*steps[i].outputs, *steps[i].inputs[:2]):
         if value.type.dtype != np.float32:
             return f"generated products are of float32, not {value.type.dtype.name}"
-    kernels = kernels_of(found.graph)
+    kernels = kernels_of(reader.graph)
     if kernels is None:
-        return f"the region that reads it has no kernel: {refusal_of(found.graph)}"
+        return f"the region that reads it has no kernel: {refusal_of(reader.graph)}"
     if not kernels.region.row and kernels.cross and not kernels.joined:
         return "the sums of the region that reads it end in several launches"
-    node = tile_read(kernels.region, found.parameter)
+    node = tile_read(kernels.region, reader.parameter)
     if node is None:
         return "the region that reads it does not go through it element by element"
-    return Reader(found.place, found.body, kernels, node)
+    return Reader(reader.place, reader.body, kernels, node)
 
 
 # ---------------------------------------------------------------------- the pass
@@ -223,23 +223,23 @@ class _Fusion:
             self._bring_reader(i)
         self.ranges = PlanRanges(replace(self.plan, slots=tuple(self.slots.all)))
         halves = [self.steps[: self.commit], self.steps[self.commit :]]
-        made: list[Step] = []
+        new_steps: list[Step] = []
         places = [0] * len(self.steps)
         commit = at = 0
         for half in halves:
             for step, computed in self._together(half):
                 if step is not None:
-                    made.append(step)
+                    new_steps.append(step)
                 for _ in range(computed):
-                    places[self.became[at]] = max(0, len(made) - 1)
+                    places[self.became[at]] = max(0, len(new_steps) - 1)
                     at += 1
             if half is halves[0]:
-                commit = len(made)
-        if len(made) == len(self.steps) and all(
-            a is b for a, b in zip(made, self.plan.steps, strict=True)
+                commit = len(new_steps)
+        if len(new_steps) == len(self.steps) and all(
+            a is b for a, b in zip(new_steps, self.plan.steps, strict=True)
         ):
             return self.plan
-        return with_lifetimes(self.plan, made, self.slots.all, places, commit)
+        return with_lifetimes(self.plan, new_steps, self.slots.all, places, commit)
 
     # ---- Moving readers
 
@@ -274,10 +274,14 @@ class _Fusion:
             if not isinstance(reader, str) and cut_for(*sizes) is not None:
                 rows = bool(reader.kernels.region.row)
                 return reader.place if not rows or cut_of_rows(*sizes) is not None else None
-        found = reading(plan, self.steps, i)
-        if isinstance(found, str) or not found.alone:
+        first_reader = reading(plan, self.steps, i)
+        if isinstance(first_reader, str) or not first_reader.alone:
             return None
-        return None if library_epilogue(found.graph, found.parameter) is None else found.place
+        return (
+            None
+            if library_epilogue(first_reader.graph, first_reader.parameter) is None
+            else first_reader.place
+        )
 
     def _now(self) -> Plan:
         """Return the plan with the slots that were added."""
@@ -342,33 +346,33 @@ class _Fusion:
         by_reader = {id(one.reader): one for one in library}
         gone |= {id(one.product) for one in library}
         pooled = pairs(self.ranges, steps, self.notes)
-        made: list[tuple[Step | None, int]] = []
+        new_steps: list[tuple[Step | None, int]] = []
         for step in steps:
             if id(step) in gone:
-                made.append((None, 1))
+                new_steps.append((None, 1))
             elif id(step) in readers:
                 merge = readers[id(step)]
                 if id(step) in first_of:
-                    made.append((self._end(first_of[id(step)]), 1))
+                    new_steps.append((self._end(first_of[id(step)]), 1))
                     continue
-                made.append((self._launch(merge), 0))
+                new_steps.append((self._launch(merge), 0))
                 others = [n for n in range(len(bodies_of(step))) if n != merge.body]
                 rest = only(step, others, self.slots, plan.threads) if others else None
-                made.append((rest, 1))
+                new_steps.append((rest, 1))
             elif id(step) in by_reader:
-                made += self._library_launches(by_reader[id(step)])
+                new_steps += self._library_launches(by_reader[id(step)])
             elif id(step) in pooled:
                 first, second = pooled[id(step)]
-                made.append((_pooled(first, second) if step is first else None, 1))
+                new_steps.append((_pooled(first, second) if step is first else None, 1))
             else:
-                made.append((step, 1))
-        return made
+                new_steps.append((step, 1))
+        return new_steps
 
     # ---- Generated products
 
     def _merges(self, plan: Plan, steps: list[Step]) -> list[_Found]:
         """Return the products that are launched with the one region that reads their result."""
-        found: list[_Found] = []
+        merges: list[_Found] = []
         readers: set[int] = set()
         for i, step in enumerate(steps):
             shape = product_shape(step)
@@ -379,15 +383,15 @@ class _Fusion:
                 self.notes.refuse(ON_TILES, step.node, merge)
             elif merge.place not in readers:
                 readers.add(merge.place)
-                found.append(merge)
+                merges.append(merge)
         taken: set[int] = set()
-        for number, merge in enumerate(found):
-            for other in found:
+        for number, merge in enumerate(merges):
+            for other in merges:
                 if id(other) not in taken and self._chains(steps, merge, other):
-                    found[number] = replace(merge, behind=other)
+                    merges[number] = replace(merge, behind=other)
                     taken.add(id(other))
                     break
-        return found
+        return merges
 
     def _merge(
         self, plan: Plan, steps: list[Step], i: int, shape: ProductShape
@@ -409,41 +413,41 @@ class _Fusion:
             return "its tiles have more rows than there is room for partial sums"
         return _Found(merge, reader.place, reader.body, len(bodies_of(steps[reader.place])) == 1)
 
-    def _chains(self, steps: list[Step], found: _Found, behind: _Found) -> bool:
+    def _chains(self, steps: list[Step], first_merge: _Found, behind: _Found) -> bool:
         """Return whether a second product can be computed in the kernel of the first.
 
         All that it reads must be known without memory, and what blocks compute again must stay as
         it was until the last block has: the kernel writes nothing that it reads.
         """
-        merge, other = found.merge, behind.merge
-        if not merge.rows or other.rows or found is behind or behind.behind is not None:
+        merge, other = first_merge.merge, behind.merge
+        if not merge.rows or other.rows or first_merge is behind or behind.behind is not None:
             return False
         shape = other.shape
-        made = [value.slot for value in merge.reader.outputs]
+        written = [value.slot for value in merge.reader.outputs]
         factor = other.product.inputs[0].slot
-        if shape.transpose_a or factor not in made:
+        if shape.transpose_a or factor not in written:
             return False
         if (shape.m, shape.k) != (merge.shape.m, merge.shape.n):
             return False
         reason = ""
-        if not (found.alone and behind.alone):
+        if not (first_merge.alone and behind.alone):
             reason = "a step has other bodies"
         elif not gains_from_chaining(merge.configuration, shape):
             reason = "more blocks than the device has multiprocessors would compute the rows again"
         elif other.kernels.cross and -(-shape.m // merge.configuration.rows) > self.plan.threads:
             reason = "its tiles have more rows than there is room for partial sums"
-        elif not _is_whole(merge, made.index(factor)):
+        elif not _is_whole(merge, written.index(factor)):
             reason = "the rows are not written element by element"
-        elif not self._stays(steps, found, behind):
+        elif not self._stays(steps, first_merge, behind):
             reason = "the kernel would write what it reads"
         if reason:
             self.notes.refuse(CHAINED, other.product.node, reason)
         return not reason
 
-    def _stays(self, steps: list[Step], found: _Found, behind: _Found) -> bool:
+    def _stays(self, steps: list[Step], first_merge: _Found, behind: _Found) -> bool:
         """Return whether a second product can be computed where the first is, by several blocks."""
-        merge, other = found.merge, behind.merge
-        first, last = found.place, behind.place
+        merge, other = first_merge.merge, behind.merge
+        first, last = first_merge.place, behind.place
         product = next(n for n, step in enumerate(steps) if step is other.product)
         if product < first:
             return False
@@ -454,7 +458,7 @@ class _Fusion:
         early_read = [other.reader.inputs[i] for i in _read_on_tiles(other.kernels.region)]
         needed = {v.slot for v in (other.product.inputs[1], *early_read) if v.slot != two}
         written = {v.slot for v in merge.reader.outputs}
-        made = {v.slot for v in other.reader.outputs}
+        written_slots = {v.slot for v in other.reader.outputs}
         made_early = {
             other.reader.outputs[o.position].slot
             for o in other.kernels.region.outputs
@@ -473,30 +477,30 @@ class _Fusion:
             if step is other.product:
                 continue
             read = {value.slot for value in step.inputs}
-            if (after | made | rows).intersection(_written(step)) or read & made:
+            if (after | written_slots | rows).intersection(_written(step)) or read & written_slots:
                 return False
         return True
 
-    def _launch(self, found: _Found) -> Step:
+    def _launch(self, candidate: _Found) -> Step:
         """Return the launch of a product and what is computed on its tiles."""
-        merge = found.merge
+        merge = candidate.merge
         parts = [merge.product, merge.reader]
         self.notes.hit(ON_TILES)
-        if found.behind is not None:
+        if candidate.behind is not None:
             self.notes.hit(CHAINED)
-            parts += [found.behind.merge.product, found.behind.merge.reader]
+            parts += [candidate.behind.merge.product, candidate.behind.merge.reader]
         launch = _joined(parts, self.target.with_role(Role.EPILOGUE), self.slots)
-        late = {value.slot for value in self._late(found.behind)}
+        late = {value.slot for value in self._late(candidate.behind)}
         return replace(launch, outputs=tuple(v for v in launch.outputs if v.slot not in late))
 
-    def _end(self, found: _Found) -> Step | None:
+    def _end(self, candidate: _Found) -> Step | None:
         """Return what ends the sums of the region behind, where it was, in one step for now."""
-        behind = found.behind
+        behind = candidate.behind
         late = self._late(behind)
         if behind is None or not late:
             return None
         reader = behind.merge.reader
-        parts = (found.merge.product, found.merge.reader, behind.merge.product, reader)
+        parts = (candidate.merge.product, candidate.merge.reader, behind.merge.product, reader)
         two = behind.merge.product.outputs[0].slot
         return Step(
             self.target.with_role(Role.ENDING), reader.node,
@@ -518,7 +522,7 @@ class _Fusion:
         self, plan: Plan, steps: list[Step], free: set[int]
     ) -> list[_Library]:
         """Return the products that a library launches with the one step that reads their result."""
-        found: list[_Library] = []
+        merges: list[_Library] = []
         readers: set[int] = set()
         for i, step in enumerate(steps):
             if step.role is not Role.PRODUCT or id(step) not in free:
@@ -529,8 +533,8 @@ class _Fusion:
                     self.notes.refuse(BY_LIBRARY, step.node, merge)
             elif id(merge.reader) in free and id(merge.reader) not in readers:
                 readers.add(id(merge.reader))
-                found.append(merge)
-        return found
+                merges.append(merge)
+        return merges
 
     def _library_merge(self, plan: Plan, steps: list[Step], i: int) -> _Library | str:
         step = steps[i]
@@ -561,21 +565,21 @@ class _Fusion:
     def _library_launches(self, merge: _Library) -> list[tuple[Step | None, int]]:
         """Return the launch of a library's product, and that of its bias where it is converted."""
         self.notes.hit(BY_LIBRARY)
-        made: list[tuple[Step | None, int]] = []
+        new_steps: list[tuple[Step | None, int]] = []
         reader = merge.reader
         dtype = reader.outputs[0].type.dtype
         if merge.bias is not None and merge.bias.type.dtype != dtype:
             count = int(merge.bias.type.bytes) // merge.bias.type.dtype.itemsize
             slot = self.slots.fresh(count * dtype.itemsize)
             converted = Value(slot, Type(dtype, (count,)))
-            made.append((self._conversion(merge.bias, converted, count, reader), 0))
+            new_steps.append((self._conversion(merge.bias, converted, count, reader), 0))
             place = next(i for i, v in enumerate(reader.inputs) if v.slot == merge.bias.slot)
             inputs = list(reader.inputs)
             inputs[place] = converted
             reader = replace(reader, inputs=tuple(inputs))
         family = self.target.with_role(Role.LIBRARY_EPILOGUE)
-        made.append((_joined((merge.product, reader), family, self.slots), 1))
-        return made
+        new_steps.append((_joined((merge.product, reader), family, self.slots), 1))
+        return new_steps
 
     def _conversion(self, source: Value, target: Value, count: int, reader: Step) -> Step:
         """Return the step that converts a bias to the dtype of a result."""
@@ -620,12 +624,12 @@ class _Found:
 
 def _joined(parts: Sequence[Step], family: KernelFamily, slots: Slots) -> Step:
     """Return the step that is one launch of several: what one makes and another reads is inside."""
-    made = {value.slot for part in parts for value in part.outputs if part.role is Role.PRODUCT}
+    inside = {value.slot for part in parts for value in part.outputs if part.role is Role.PRODUCT}
     inputs: dict[int, Value] = {}
     own: set[int] = set()
     for part in parts:
         for value in part.inputs:
-            if value.slot not in made and value.slot not in own:
+            if value.slot not in inside and value.slot not in own:
                 inputs.setdefault(value.slot, value)
         own |= {value.slot for value in part.outputs} - inputs.keys()
     outputs = tuple(v for part in parts if part.role is not Role.PRODUCT for v in part.outputs)
@@ -653,9 +657,9 @@ def pairs(
     notes
         Where hits and refusals are noted.
     """
-    found: dict[int, tuple[Step, Step]] = {}
+    by_step: dict[int, tuple[Step, Step]] = {}
     for i, step in enumerate(steps):
-        if step.node.op not in POOLED or id(step) in found:
+        if step.node.op not in POOLED or id(step) in by_step:
             continue
         for j in range(i + 1, len(steps)):
             other = steps[j]
@@ -663,10 +667,10 @@ def pairs(
                 if _in_between(ranges, steps[i:j], other):
                     notes.refuse(PAIRED, other.node, "a step between uses its memory")
                 else:
-                    found[id(step)] = found[id(other)] = step, other
+                    by_step[id(step)] = by_step[id(other)] = step, other
                     notes.hit(PAIRED)
                 break
-    return found
+    return by_step
 
 
 def _in_between(ranges: PlanRanges, steps: Sequence[Step], moved: Step) -> bool:

@@ -98,17 +98,17 @@ class _Launches:
         self.parts: dict[Node, tuple[Step, ...]] = {}  # of launches, with room for sums
 
     def result(self) -> Plan:
-        made: list[Step] = []
+        new_steps: list[Step] = []
         places: list[int] = []
         commit = 0
         for number, step in enumerate(self.plan.steps):
             if number == self.plan.commit:
-                commit = len(made)
-            made += self._of(step)
-            places.append(max(0, len(made) - 1))
+                commit = len(new_steps)
+            new_steps += self._of(step)
+            places.append(max(0, len(new_steps) - 1))
         if self.plan.commit >= len(self.plan.steps):
-            commit = len(made)
-        return with_lifetimes(self.plan, made, self.slots.all, places, commit)
+            commit = len(new_steps)
+        return with_lifetimes(self.plan, new_steps, self.slots.all, places, commit)
 
     def _of(self, step: Step) -> list[Step]:
         """Return the launches of a step, each as a step."""
@@ -139,32 +139,32 @@ class _Launches:
     def _region(self, step: Step) -> list[Step]:
         bodies = bodies_of(step)
         alone = len(bodies) == 1 and not step.results  # and was so in the symbolic plan
-        found: list[_Bound] = []
+        kernels_bound: list[_Bound] = []
         for body in bodies:
             kernels = kernels_of(body)
             if kernels is None:
                 return [step]  # the whole step runs as its array expression, which says why
             try:
-                found.append(self._bound(kernels, apart=alone))
+                kernels_bound.append(self._bound(kernels, apart=alone))
             except Refused as refused:
                 self.notes.refuse(SPLIT, step.node, refused.reason)
                 return [step]
-        made: list[Step] = []
-        for group in self._groups(step, found):
+        new_steps: list[Step] = []
+        for group in self._groups(step, kernels_bound):
             part = only(step, group, self.slots, self.plan.threads)
-            first = found[group[0]]
+            first = kernels_bound[group[0]]
             part = self._with_room(part, first)
             if len(first.launches) == 1:
-                blocks = sum(math.prod(found[number].launches[0].grid) for number in group)
+                blocks = sum(math.prod(kernels_bound[number].launches[0].grid) for number in group)
                 block, count = first.launches[0].block, self.target.multiprocessors
-                made.append(replace(part, cost=cost_of_grid((blocks, 1, 1), block, count)))
+                new_steps.append(replace(part, cost=cost_of_grid((blocks, 1, 1), block, count)))
             else:
-                made += self._apart(part, first, alone)
+                new_steps += self._apart(part, first, alone)
         if len(bodies) > 1:
-            made = [replace(one, follows=i > 0) for i, one in enumerate(made)]
-        if len(made) > 1:
-            self.notes.hit(SPLIT, len(made) - 1)
-        return made
+            new_steps = [replace(one, follows=i > 0) for i, one in enumerate(new_steps)]
+        if len(new_steps) > 1:
+            self.notes.hit(SPLIT, len(new_steps) - 1)
+        return new_steps
 
     def _bound(self, kernels: RegionKernels, apart: bool) -> _Bound:
         """Return the launches of a body; `apart` where no other body is with it in its step."""
@@ -176,25 +176,25 @@ class _Launches:
         bound, _ = launches_of(kernels, sizes, lines, 0, tail, count)
         return _Bound(kernels, lines, bound)
 
-    def _groups(self, step: Step, found: Sequence[_Bound]) -> list[list[int]]:
+    def _groups(self, step: Step, kernels: Sequence[_Bound]) -> list[list[int]]:
         """Return which bodies are launched together, without those that have nothing to compute."""
-        if len(found) == 1:
-            return [[0]] if found[0].launches else []
+        if len(kernels) == 1:
+            return [[0]] if kernels[0].launches else []
         ranges = PlanRanges(replace(self.plan, slots=tuple(self.slots.all)))
         touched, keys, words = [], [], []
         at = to = 0
-        for body, bound in zip(bodies_of(step), found, strict=True):
-            taken, made = len(body.inputs), len(body.outputs)
+        for body, bound in zip(bodies_of(step), kernels, strict=True):
+            taken, written = len(body.inputs), len(body.outputs)
             touched.append(Touched(
                 ranges.ranges(step.inputs[at : at + taken]),
-                ranges.ranges(step.outputs[to : to + made]),
+                ranges.ranges(step.outputs[to : to + written]),
             ))
-            at, to = at + taken, to + made
+            at, to = at + taken, to + written
             keys.append(self._key(bound))
             numbers = max((len(launch.numbers) for launch in bound.launches), default=0)
-            words.append(taken + made + 1 + numbers)
+            words.append(taken + written + 1 + numbers)
         groups = groups_of(touched, keys, words)
-        return [group for group in groups if found[group[0]].launches]
+        return [group for group in groups if kernels[group[0]].launches]
 
     def _key(self, bound: _Bound) -> str | None:
         """Return what bodies share that one launch can compute, None for one that has its own."""
@@ -210,10 +210,10 @@ class _Launches:
     def _with_room(self, step: Step, bound: _Bound) -> Step:
         """Return a step with a workspace of as many lines as its launch has."""
         size = self.slots.number(bound.kernels.region.workspace(bound.lines))
-        held = step.workspace
+        workspace = step.workspace
         if not bound.kernels.cross or not size:
-            return step if held is None else replace(step, workspace=None)
-        if held is not None and self.slots.number(self.slots.all[held].size) == size:
+            return step if workspace is None else replace(step, workspace=None)
+        if workspace is not None and self.slots.number(self.slots.all[workspace].size) == size:
             return step
         return replace(step, workspace=self.slots.fresh(size))
 
@@ -226,10 +226,10 @@ class _Launches:
             step, family=self.target.with_role(Role.OPENING), parts=(step,), origin=None,
             outputs=early, cost=min(1 + self._work(main), WHOLE),
         )
-        made = [opening, *self._ends(step, late, opening.parts, ends)]
+        new_steps = [opening, *self._ends(step, late, opening.parts, ends)]
         if not (alone and early and late):  # nothing is there before the sums have ended
-            made = [replace(one, follows=i > 0) for i, one in enumerate(made)]
-        return made
+            new_steps = [replace(one, follows=i > 0) for i, one in enumerate(new_steps)]
+        return new_steps
 
     def _ends(
         self,

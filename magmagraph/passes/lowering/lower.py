@@ -63,17 +63,19 @@ def lower(graph: Graph, trace: Trace, options: Options) -> Plan:
 def _waits(placement: Placement, target: Target) -> dict[int, list[Step]]:
     """Return the waits for overlapped collectives, by the step that follows."""
     family = target.with_role(Role.WAIT) if placement.landings else None
-    found: dict[int, list[Step]] = {}
+    waits: dict[int, list[Step]] = {}
     for at, landing in placement.landings.items():
         assert family is not None
         node = placement.steps[at]
-        made = tuple(
+        results = tuple(
             Value(placement.slot_of[node, index], type_)
             for index, type_ in enumerate(types_of(node))
         )
-        wait = Step(family, node, inputs=made, outputs=made, bytes=0, can_fail=family.can_fail)
-        found.setdefault(landing, []).append(wait)
-    return found
+        wait = Step(
+            family, node, inputs=results, outputs=results, bytes=0, can_fail=family.can_fail
+        )
+        waits.setdefault(landing, []).append(wait)
+    return waits
 
 
 def _copy(copy: Copy, target: Target) -> Step:

@@ -223,8 +223,8 @@ class _Planner:
                     commit = min(commit, i)
                     continue
                 end = ends.get(buffer, i)
-                known = self.result.slot_of.get(buffer)
-                if known is not None:  # a result slot, made before
+                slot = self.result.slot_of.get(buffer)
+                if slot is not None:  # a result slot, made before
                     continue
                 reused = self._reusable(node, index, i, ends)
                 if reused is not None:
@@ -466,13 +466,13 @@ class Memory(Displayed):
         Workspaces are those of the step in which most is alive.
         """
         scratch = self.workspaces if self._timeline is None else self._timeline().workspaces
-        held = self.held()
+        bytes_of = self.held()
         return {
-            "parameters": held.pop("parameters"),
-            "optimizer": held.pop("optimizer"),
+            "parameters": bytes_of.pop("parameters"),
+            "optimizer": bytes_of.pop("optimizer"),
             "activations": self.arena - scratch,
             "workspaces": scratch,
-            **held,
+            **bytes_of,
         }
 
     def held(self) -> dict[str, Extent]:

@@ -112,7 +112,7 @@ def overlapped(case: Problem, order: Sequence[int]) -> list[int]:
             after[other].append(step)
     ranks = _ranks(case, after)
     ready: list[tuple[int, int, int]] = []  # what waits for nothing under way
-    held: list[tuple[int, int, int]] = []  # what reads a collective that is under way
+    blocked: list[tuple[int, int, int]] = []  # what reads a collective that is under way
     started: dict[int, int] = {}  # collective -> its number
     landed = 0  # all below are done
     result: list[int] = []
@@ -123,22 +123,25 @@ def overlapped(case: Problem, order: Sequence[int]) -> list[int]:
         return max(numbers, default=0)
 
     def put(step: int) -> None:
-        wanted = needs(step)
-        if wanted > landed:
-            heapq.heappush(held, (wanted, place[step], step))
+        needed = needs(step)
+        if needed > landed:
+            heapq.heappush(blocked, (needed, place[step], step))
         else:
             heapq.heappush(ready, (ranks[step], place[step], step))
 
     for step in order:
         if not waiting[step]:
             put(step)
-    while ready or held:
+    while ready or blocked:
         # A receive waits for somebody, as what reads a collective does.
-        if held and (not ready or ready[0][0] == _HEARD):
-            wanted, _, step = heapq.heappop(held)
-            landed = max(landed, wanted)
-            freed, held = [s for w, _, s in held if w <= landed], [h for h in held if h[0] > landed]
-            heapq.heapify(held)
+        if blocked and (not ready or ready[0][0] == _HEARD):
+            needed_landing, _, step = heapq.heappop(blocked)
+            landed = max(landed, needed_landing)
+            freed, blocked = (
+                [s for w, _, s in blocked if w <= landed],
+                [h for h in blocked if h[0] > landed],
+            )
+            heapq.heapify(blocked)
             for other in (step, *freed):
                 put(other)
             continue
@@ -163,7 +166,7 @@ def landings(steps: Sequence[Node], readers: Mapping[Node, Sequence[int]]) -> di
     readers
         For each node, the steps that read one of its results.
     """
-    found: dict[int, int] = {}
+    landing_of: dict[int, int] = {}
     unread: list[int] = []
     for at, node in enumerate(steps):
         if not is_started(node):
@@ -172,13 +175,13 @@ def landings(steps: Sequence[Node], readers: Mapping[Node, Sequence[int]]) -> di
         if landing < 0:
             unread.append(at)
         elif landing > at + 1:
-            found[at] = landing
+            landing_of[at] = landing
     # Once the last is under way, the first to be read waits for all: what follows renews variables
     # in place, which nothing that can fail may come behind.
-    begun = max(found, default=-1)
-    tail = min((landing for landing in found.values() if landing > begun), default=len(steps))
-    found = {at: min(landing, tail) for at, landing in found.items()}
+    begun = max(landing_of, default=-1)
+    tail = min((landing for landing in landing_of.values() if landing > begun), default=len(steps))
+    landing_of = {at: min(landing, tail) for at, landing in landing_of.items()}
     # What is only returned ends with the others, and holds up no variable's renewal.
-    last = max(found.values(), default=len(steps))
-    found.update((at, last) for at in unread if last > at + 1)
-    return found
+    last = max(landing_of.values(), default=len(steps))
+    landing_of.update((at, last) for at in unread if last > at + 1)
+    return landing_of

@@ -56,9 +56,9 @@ def problem(graph: Graph, hints: Mapping[str, int]) -> Problem:
     reads: list[tuple[int, ...]] = []
     before: list[tuple[int, ...]] = []
     for node in steps:
-        made = [buffers[b] for b in operands(node) if b in buffers]
-        reads.append(tuple(made))
-        before.append(tuple(dict.fromkeys(maker[b] for b in made)))
+        read = [buffers[b] for b in operands(node) if b in buffers]
+        reads.append(tuple(read))
+        before.append(tuple(dict.fromkeys(maker[b] for b in read)))
     for earlier, later in effect_order(graph, number):
         if earlier not in before[later]:
             before[later] = (*before[later], earlier)
@@ -94,7 +94,7 @@ def anti_dependences(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int
                 after.setdefault(number[buffer], []).append(number[node])
     for earlier, later in effect_order(graph, number):
         after.setdefault(earlier, []).append(later)
-    found: list[tuple[int, int]] = []
+    edges: list[tuple[int, int]] = []
     for variable, value in graph.updates:
         maker = buffer_of(value)[0]
         if maker not in number:
@@ -105,8 +105,8 @@ def anti_dependences(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int
             continue
         for reader in others:
             after.setdefault(reader, []).append(update)
-            found.append((update, reader))
-    return found
+            edges.append((update, reader))
+    return edges
 
 
 def _reaches(start: int, targets: set[int], after: Mapping[int, Sequence[int]]) -> bool:
@@ -325,19 +325,19 @@ def copies(case: Problem) -> frozenset[int]:
     They are run again, so that their results need not be kept until they are read.
     """
     number = {node: i for i, node in enumerate(case.steps)}
-    found: set[int] = set()
+    copied: set[int] = set()
     for step, node in enumerate(case.steps):
         again = False
         for operand in node.inputs:
             maker = buffer_of(operand)[0]
-            if _behind_barrier(operand) or number.get(maker) in found:
+            if _behind_barrier(operand) or number.get(maker) in copied:
                 again = True
             elif not is_leaf(maker):
                 break
         else:
             if again:
-                found.add(step)
-    return frozenset(found)
+                copied.add(step)
+    return frozenset(copied)
 
 
 def _behind_barrier(node: Node) -> bool:

@@ -69,14 +69,14 @@ def laid_out(plan: Plan, alignment: int = ALIGNMENT, spread: int = 0) -> Plan:
 
 def with_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     """Return the plan with the given sizes of the named dimensions: formulas become numbers."""
-    known: dict[Extent, int] = {}
+    cached: dict[Extent, int] = {}
 
     def number(extent: Extent) -> int:
         if isinstance(extent, int):
             return extent
-        value = known.get(extent)
+        value = cached.get(extent)
         if value is None:
-            value = known[extent] = dims.evaluate(extent, sizes)
+            value = cached[extent] = dims.evaluate(extent, sizes)
         return value
 
     types: dict[Type, Type] = {}

@@ -119,16 +119,16 @@ def _segments(plan: Plan, units: Sequence[range]) -> list[range]:
 
     At the commit point the host looks whether new values are finite, where that is asked for.
     """
-    made: list[range] = []
+    segments: list[range] = []
     begun = 0
     for number, unit in enumerate(units):
         step = plan.steps[unit[0]]
         cut = _runs_in_python(step)
         if cut or (plan.guard and unit[0] == plan.commit):
-            made.append(range(begun, number))
+            segments.append(range(begun, number))
             begun = number + cut
-    made.append(range(begun, len(units)))
-    return [segment for segment in made if segment]
+    segments.append(range(begun, len(units)))
+    return [segment for segment in segments if segment]
 
 
 def _runs_in_python(step: Step) -> bool:
@@ -246,10 +246,10 @@ def joins(waits: Sequence[set[int]], chosen: Sequence[int]) -> list[set[int]]:
         for other in before:
             if chosen[other] != mine:
                 latest[chosen[other]] = max(other, latest.get(chosen[other], -1))
-        found = {
+        writers = {
             other for stream, other in latest.items() if over.get((mine, stream), -1) < other
         }
-        for other in found:
+        for other in writers:
             over[mine, chosen[other]] = other
-        result.append(found)
+        result.append(writers)
     return result

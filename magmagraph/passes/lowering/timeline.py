@@ -169,13 +169,13 @@ def _profile(plan: Plan) -> tuple[list[int], list[int]]:
             size = rounded(int(slot.size))
             change[min(max(slot.first, 0), count - 1)] += size
             change[min(slot.last, count - 1) + 1] -= size
-    found: tuple[list[int], list[int]] = ([], [])
-    for profile, change in zip(found, changes, strict=True):
+    profiles: tuple[list[int], list[int]] = ([], [])
+    for profile, change in zip(profiles, changes, strict=True):
         alive = 0
         for step in range(count):
             alive += change[step]
             profile.append(alive)
-    return found
+    return profiles
 
 
 def _peak(profile: tuple[list[int], list[int]]) -> int | None:
@@ -186,7 +186,7 @@ def _peak(profile: tuple[list[int], list[int]]) -> int | None:
 
 
 def timeline(
-    plan: Plan, held: Mapping[str, int], describe: Callable[[Node], str]
+    plan: Plan, categories: Mapping[str, int], describe: Callable[[Node], str]
 ) -> Timeline:
     """Return the timeline of a plan that is bound to sizes.
 
@@ -208,7 +208,7 @@ def timeline(
         )
     )
     holders = () if peak is None else _holders(plan, peak, describe)
-    return Timeline(moments, peak, holders, held, plan.arena or 0)
+    return Timeline(moments, peak, holders, categories, plan.arena or 0)
 
 
 def _holders(plan: Plan, peak: int, describe: Callable[[Node], str]) -> tuple[Holding, ...]:
@@ -219,7 +219,7 @@ def _holders(plan: Plan, peak: int, describe: Callable[[Node], str]) -> tuple[Ho
         makers.update((value.slot, step.node) for value in step.outputs)
         if step.workspace is not None:
             makers[step.workspace] = step.node
-    found = [
+    holdings = [
         Holding(
             rounded(int(slot.size)),
             "workspaces" if slot.index in scratch else "activations",
@@ -230,4 +230,4 @@ def _holders(plan: Plan, peak: int, describe: Callable[[Node], str]) -> tuple[Ho
         for slot in plan.slots
         if slot.place is Place.ARENA and slot.first <= peak <= slot.last and int(slot.size)
     ]
-    return tuple(sorted(found, key=lambda holding: (-holding.bytes, holding.first)))
+    return tuple(sorted(holdings, key=lambda holding: (-holding.bytes, holding.first)))

@@ -58,8 +58,8 @@ def enter_bodies(graph: Graph, trace: Trace, options: Options, lower: Lower) -> 
                for name, value in bodies.items()}
         if all(new[name] is bodies[name] for name in bodies):
             continue
-        made = node.op(*node.inputs, name=node.name, **{**node.attrs, **new})
-        mapping[node] = _with_casts_outside(made, options) if "stacks" in node.attrs else made
+        loop = node.op(*node.inputs, name=node.name, **{**node.attrs, **new})
+        mapping[node] = _with_casts_outside(loop, options) if "stacks" in node.attrs else loop
     return exchanged(graph, mapping, trace, options, "precision", RULE)
 
 
@@ -81,8 +81,8 @@ def _body(body: Graph, options: Options, lower: Lower) -> Graph:
         return body
     trace, aside = Trace(), replace(options, record=Record("body"))
     prepared = contract(simplify(body, trace, aside), trace, aside)
-    made = lower(prepared, trace, options)
-    return body if made is prepared else made
+    lowered = lower(prepared, trace, options)
+    return body if lowered is prepared else lowered
 
 
 def _may_change(node: Node) -> bool:
@@ -101,21 +101,23 @@ def _with_casts_outside(loop: Node, options: Options) -> Node:
         casts = [user for user in body.users[leaf] if _narrows(user)] if place >= first else []
         if len(casts) < len(body.users[leaf]) or is_among(leaf, body.outputs) or not casts:
             group.append((leaf, operand))
-        for made in casts:
-            narrow = places[made] = input("narrow", leaf.shape, made.dtype)
-            group.append((narrow, _cast(operand, made)))
+        for cast_node in casts:
+            narrow = places[cast_node] = input("narrow", leaf.shape, cast_node.dtype)
+            group.append((narrow, _cast(operand, cast_node)))
             options.record.hit(OUTSIDE)
     if not places:
         return loop
     pairs = [pair for group in groups for pair in group]
     leaves = [parameter(i, leaf.type) for i, (leaf, _) in enumerate(pairs)]
-    known = dict(zip([leaf for leaf, _ in pairs], leaves, strict=True))
-    for made, narrow in places.items():
-        known[made] = known[narrow]
-    for node in topological(body.outputs, stop=lambda n: n in known):
-        if node not in known:
-            known[node] = body.interner.make(node, tuple(known[i] for i in node.inputs))
-    outputs = [known[node] for node in body.outputs]
+    replacements = dict(zip([leaf for leaf, _ in pairs], leaves, strict=True))
+    for cast_node, narrow in places.items():
+        replacements[cast_node] = replacements[narrow]
+    for node in topological(body.outputs, stop=lambda n: n in replacements):
+        if node not in replacements:
+            replacements[node] = body.interner.make(
+                node, tuple(replacements[i] for i in node.inputs)
+            )
+    outputs = [replacements[node] for node in body.outputs]
     attrs = {**loop.attrs, "body": freeze(leaves, outputs), "stacks": len(groups[1])}
     return loop.op(*[operand for _, operand in pairs], name=loop.name, **attrs)
 

@@ -90,18 +90,18 @@ class Halves:
         if node.op.policy != "follow" or not float32(node):
             return
         size = self._elements(node)
-        found: set[Node] = set()
+        reached: set[Node] = set()
         for operand in node.inputs:
             if isinstance(operand.type, tuple) or not is_inexact(operand.dtype):
                 continue  # masks and positions say which numbers, and are none
             sources = self.lower.get(operand)
             if sources is not None:
-                found |= sources
+                reached |= sources
             elif self._elements(operand) * SMALL > size:
                 return
-        if found:
+        if reached:
             moved = node.op.kind is Kind.CONVOLUTION
-            self.lower[node] = frozenset((node,) if moved else list(found)[:2])
+            self.lower[node] = frozenset((node,) if moved else list(reached)[:2])
 
     def _is_shared_sum(self, node: Node) -> bool:
         """Return whether a value of several 16-bit ones has several readers: it will be stored.
@@ -127,13 +127,13 @@ class Halves:
 
     def _goes_on(self) -> set[Node]:
         """Return the nodes whose values reach a product through operations that follow."""
-        found: set[Node] = set()
+        factors: set[Node] = set()
         for node in reversed(self.graph.nodes):
             if node in self.products:
-                found.update(factors_of(node))
-            elif node in found and node.op.policy == "follow":
-                found.update(x for x in node.inputs if float32(x))
-        return found
+                factors.update(factors_of(node))
+            elif node in factors and node.op.policy == "follow":
+                factors.update(x for x in node.inputs if float32(x))
+        return factors
 
     def _made(self, node: Node) -> Node:
         """Return the replacement of a node in the new graph."""
@@ -160,17 +160,17 @@ class Halves:
             self._narrowed(x) if i in lowered and float32(x) else x for i, x in enumerate(inputs)
         ]
         attrs = dict(node.attrs) if stored else {**node.attrs, "result": FLOAT32}
-        made = self.interner.intern(node.op(*operands, **attrs))
-        self.trace.replace(node, made, "precision", rule)
+        product = self.interner.intern(node.op(*operands, **attrs))
+        self.trace.replace(node, product, "precision", rule)
         self.record.hit(rule)
         kept = f"stored as {self.dtype.name}" if stored else "stored as float32, as it was summed"
         self.record.note(
             f"{label(node)}: {self.dtype.name} operands, {kept}; an element errs by up to "
             f"{2 * self.error:.1e} of the sum of its terms' magnitudes"
         )
-        if not stored or isinstance(made.type, tuple):
-            return made
-        wide = self._back(made)
+        if not stored or isinstance(product.type, tuple):
+            return product
+        wide = self._back(product)
         self.trace.replace(node, wide, "precision", rule)
         return wide
 
@@ -186,22 +186,22 @@ class Halves:
         """Return a float32 value of the new graph in 16 bits."""
         if node.op is CAST and node.inputs[0].dtype == self.dtype:
             return node.inputs[0]
-        known = self.casts.get(node)
-        if known is not None:
-            return known
+        cached = self.casts.get(node)
+        if cached is not None:
+            return cached
         if node.op is CONSTANT:
             value = node.attrs["value"].astype(self.dtype)
-            made = self.interner.intern(constant(value, name=node.name))
+            narrow = self.interner.intern(constant(value, name=node.name))
             self.record.hit("cast a constant at compile time")
         elif self._looks_through(node):
-            made = self.interner.apply(node.op, self._narrowed(node.inputs[0]), **node.attrs)
+            narrow = self.interner.apply(node.op, self._narrowed(node.inputs[0]), **node.attrs)
             self.record.hit("cast before layout")
         else:
-            made = self.interner.intern(cast(node, self.dtype))
+            narrow = self.interner.intern(cast(node, self.dtype))
             self._note_cast(node)
-        self.trace.made_by.setdefault(made, ("precision", "cast", node))
-        self.casts[node] = made
-        return made
+        self.trace.made_by.setdefault(narrow, ("precision", "cast", node))
+        self.casts[node] = narrow
+        return narrow
 
     def _looks_through(self, node: Node) -> bool:
         """Return whether a cast may move before a layout operation: it casts no more elements."""
@@ -245,12 +245,12 @@ class Halves:
         moved = op(*sources, **node.attrs)
         if moved.type.dtype != (self.dtype if float32(node) else node.dtype):
             return None
-        made = self.interner.intern(moved)
+        result = self.interner.intern(moved)
         if float32(node):
-            made = self._back(made)
+            result = self._back(result)
         self.record.hit(f"stored as {self.dtype.name}")
-        self.trace.replace(node, made, "precision", f"stored as {self.dtype.name}")
-        return made
+        self.trace.replace(node, result, "precision", f"stored as {self.dtype.name}")
+        return result
 
     def _pooled(self, node: Node) -> Node:
         """Return a float32 value of the new graph, rounded to 16 bits and cast back."""
@@ -300,5 +300,5 @@ class Halves:
         """Return the cast back of a 16-bit value, built from rebuilt nodes."""
         (narrow,) = wide.inputs
         (value,) = narrow.inputs
-        made = self.interner.make(narrow, (result[value],))
-        return self.interner.make(wide, (made,))
+        narrowed = self.interner.make(narrow, (result[value],))
+        return self.interner.make(wide, (narrowed,))

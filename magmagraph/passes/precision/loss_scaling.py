@@ -74,14 +74,14 @@ def settled(graph: Graph, record: Record) -> Graph:
         _refuse(leak, record)
         depth = 0
     updates = [
-        (held, MARKER(value.inputs[0], **{**value.attrs, "depth": depth}))
+        (variable, MARKER(value.inputs[0], **{**value.attrs, "depth": depth}))
         if is_scaling_state(value)
-        else (held, value)
-        for held, value in graph.updates
+        else (variable, value)
+        for variable, value in graph.updates
     ]
     values = graph.interner.intern_all([value for _, value in updates])
     return graph.replace(
-        updates=[(held, value) for (held, _), value in zip(updates, values, strict=True)]
+        updates=[(variable, value) for (variable, _), value in zip(updates, values, strict=True)]
     )
 
 
@@ -134,18 +134,20 @@ class _Scaling:
     ) -> None:
         self.graph, self.trace, self.options = graph, trace, options
         self.intern = graph.interner.intern
-        held = {
+        by_role = {
             value.attrs["role"]: variable
             for variable, value in graph.updates
             if is_scaling_state(value)
         }
-        self.scale, self.steps, self.skipped = (held.get(role) for role in (SCALE, STEPS, SKIPPED))
+        self.scale, self.steps, self.skipped = (
+            by_role.get(role) for role in (SCALE, STEPS, SKIPPED)
+        )
         states = [value for _, value in graph.updates if is_scaling_state(value)]
-        told: Mapping[str, Any] = states[0].attrs if states else {}
-        self.ranks: tuple[tuple[tuple[str, ...], int], ...] = told.get("ranks", ())
+        attributes: Mapping[str, Any] = states[0].attrs if states else {}
+        self.ranks: tuple[tuple[tuple[str, ...], int], ...] = attributes.get("ranks", ())
         self.messages: list[Node] = []  # in the order of those between stages
-        self.staged = "depth" in told
-        self.depth: int = told["depth"] if self.staged else _deepest(graph.nodes)
+        self.staged = "depth" in attributes
+        self.depth: int = attributes["depth"] if self.staged else _deepest(graph.nodes)
         self.made: dict[Node, Node] = {}
         self.gradients: list[Node] = []
         if self.staged:  # what leaves a stage scaled is divided on another
@@ -171,13 +173,13 @@ class _Scaling:
     def _made(self, node: Node) -> Node:
         inputs = tuple(self.made[operand] for operand in node.inputs)
         if node.op is not MARKER:
-            made = self.graph.interner.make(node, inputs)
-            self.trace.replace(node, made, "precision", "operands")
-            return made
+            copy = self.graph.interner.make(node, inputs)
+            self.trace.replace(node, copy, "precision", "operands")
+            return copy
         (value,) = inputs
-        made = self._unmarked(node, value)
-        self.trace.replace(node, made, "precision", RULE)
-        return made
+        copy = self._unmarked(node, value)
+        self.trace.replace(node, copy, "precision", RULE)
+        return copy
 
     def _unmarked(self, marker: Node, value: Node) -> Node:
         """Return the replacement of a marker: its operand, multiplied or divided by the scale."""
@@ -207,21 +209,21 @@ class _Scaling:
     def _finite(self) -> Node:
         """Return whether all of all gradients is finite, the same on all ranks."""
         parts: dict[tuple[str, ...], tuple[int, list[Node]]] = {}
-        found: list[Node] = []
+        all_flags: list[Node] = []
         for gradient in self.gradients:
             flag = all_of(isfinite(gradient))
             cut = _scattered(gradient)
             if cut is None:
-                found.append(flag)
+                all_flags.append(flag)
             else:  # a rank has a part of it
                 parts.setdefault(cut["group"], (cut["size"], []))[1].append(flag)
         for group, (size, flags) in parts.items():
-            held = cast(functools.reduce(logical_and, flags), _INT32)
-            found.append(ALLREDUCE(held, op="min", group=group, size=size) > 0)
-        finite = functools.reduce(logical_and, found or [constant(True, dtype=bool)])
+            own_flag = cast(functools.reduce(logical_and, flags), _INT32)
+            all_flags.append(ALLREDUCE(own_flag, op="min", group=group, size=size) > 0)
+        finite = functools.reduce(logical_and, all_flags or [constant(True, dtype=bool)])
         for names, size in self.ranks:
-            held = cast(finite, _INT32)
-            least = self.intern(ALLREDUCE(held, op="min", group=names, size=size))
+            own_flag = cast(finite, _INT32)
+            least = self.intern(ALLREDUCE(own_flag, op="min", group=names, size=size))
             self.messages += [least] if self.staged else []
             self.options.record.hit("all-reduce of the finite-gradient flag")
             finite = least > 0
@@ -248,14 +250,14 @@ class _Scaling:
         for (variable, value), (_, before) in zip(updates, self.graph.updates, strict=True):
             role = before.attrs["role"] if before.op is MARKER else ""
             if role in new:
-                made = self.intern(new[role])
+                new_value = self.intern(new[role])
             elif role == ALWAYS or value is variable:
-                made = value
+                new_value = value
             else:
-                made = self.intern(where(finite, value, variable))
+                new_value = self.intern(where(finite, value, variable))
                 self.options.record.hit("update only if gradients are finite")
-            self.trace.replace(value, made, "precision", RULE)
-            guarded.append((variable, made))
+            self.trace.replace(value, new_value, "precision", RULE)
+            guarded.append((variable, new_value))
         self.options.record.note(
             f"{len(self.gradients)} gradients are computed {label(self.scale)} times as large; if "
             "one is not finite, no update lands"

@@ -56,32 +56,32 @@ TF32_ROUNDING = 2.0**-11  # the largest relative error of rounding to 11 digits
 
 def precision(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its float32 products in the precision that `options` allow."""
-    wanted = options.precision
-    if wanted == "float32":
+    mode = options.precision
+    if mode == "float32":
         return graph
     graph = enter_bodies(graph, trace, options, precision)
-    if wanted == "float16":
+    if mode == "float16":
         graph = scale_gradients(graph, trace, options)
     products = _chosen(graph, options)
-    if wanted == "tf32":
+    if mode == "tf32":
         return _tf32(graph, products, trace, options)
-    lowered = Halves(graph, canonical(wanted), products, trace, options).run()
+    lowered = Halves(graph, canonical(mode), products, trace, options).run()
     return one_pass(lowered, trace, options)
 
 
 def _chosen(graph: Graph, options: Options) -> list[Node]:
     """Return the products to change; why others stay as they are goes into the report."""
     rule = f"product in {options.precision}"
-    found = []
+    products = []
     for node in graph.nodes:
         if node.op.policy != "allow":
             continue
         reason = _refusal(node, options)
         if reason is None:
-            found.append(node)
+            products.append(node)
         elif reason:
             options.record.refuse(rule, node, reason)
-    return found
+    return products
 
 
 def _refusal(node: Node, options: Options) -> str | None:
@@ -116,8 +116,8 @@ def _tf32(graph: Graph, products: list[Node], trace: Trace, options: Options) ->
     """Return the graph with products whose operands the chip rounds to 11 digits."""
     mapping: dict[Node, Node] = {}
     for node in products:
-        made = node.op(*node.inputs, **{**node.attrs, "compute": "tf32"})
-        mapping[node] = graph.interner.intern(made)
+        product = node.op(*node.inputs, **{**node.attrs, "compute": "tf32"})
+        mapping[node] = graph.interner.intern(product)
         trace.replace(node, mapping[node], "precision", "product in tf32")
         options.record.hit("product in tf32")
         options.record.note(

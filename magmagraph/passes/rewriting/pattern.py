@@ -76,10 +76,10 @@ class Wildcard(Pattern):
     def match(self, node: Node, bound: Bindings) -> Iterator[Bindings]:
         """Bind the node, or compare it with what the name is bound to."""
         assert self.name is not None
-        known = bound.get(self.name)
-        if known is None:
+        bound_node = bound.get(self.name)
+        if bound_node is None:
             yield {**bound, self.name: node}
-        elif known is node:
+        elif bound_node is node:
             yield bound
 
 
@@ -134,10 +134,10 @@ class Application(Pattern):
     @property
     def operand_operations(self) -> tuple[Op, ...]:
         """The operations that the operands must have, where the pattern says."""
-        found = [p.op for p in self.operands if isinstance(p, Application)]
+        operations = [p.op for p in self.operands if isinstance(p, Application)]
         if any(isinstance(p, (Number, AnyConstant)) for p in self.operands):
-            found.append(CONSTANT)
-        return tuple(found)
+            operations.append(CONSTANT)
+        return tuple(operations)
 
     def possible(self, node: Node) -> bool:
         """Return whether the operations of the node and of its operands fit."""
@@ -155,13 +155,13 @@ class Application(Pattern):
         """Match attributes, then operands; both orders of commutative ones."""
         if node.op is not self.op or len(node.inputs) != len(self.operands):
             return
-        for key, wanted in self.attrs.items():
+        for key, expected in self.attrs.items():
             value = node.attrs.get(key)
-            if isinstance(wanted, Attribute):
-                if wanted.name in bound and bound[wanted.name] != value:
+            if isinstance(expected, Attribute):
+                if expected.name in bound and bound[expected.name] != value:
                     return
-                bound = {**bound, wanted.name: value}
-            elif value != wanted:
+                bound = {**bound, expected.name: value}
+            elif value != expected:
                 return
         if self.name is not None:
             if bound.get(self.name, node) is not node:

@@ -122,8 +122,10 @@ class Rule:
     @cached_property
     def needed(self) -> frozenset[Op]:
         """The operations that the operands of a match have for certain."""
-        found = self.pattern.operand_operations if isinstance(self.pattern, Application) else ()
-        return frozenset(found)
+        operations = (
+            self.pattern.operand_operations if isinstance(self.pattern, Application) else ()
+        )
+        return frozenset(operations)
 
     @cached_property
     def possible(self) -> Callable[[Node], bool]:
@@ -294,10 +296,10 @@ class Rewriter:
                 frames.append(_Frame(inputs[position]))
                 continue
             if inputs:
-                made = self.graph.interner.make(node, tuple([normal[i] for i in inputs]))
-                if made is not node:
-                    self.trace.replace(node, made, self.name, "operands")
-                    self._move(frame, made)
+                rebuilt = self.graph.interner.make(node, tuple([normal[i] for i in inputs]))
+                if rebuilt is not node:
+                    self.trace.replace(node, rebuilt, self.name, "operands")
+                    self._move(frame, rebuilt)
                     continue
             replacement = self._apply(node)
             if replacement is not None:
@@ -371,17 +373,18 @@ class Rewriter:
             if reason is not None:
                 self.record.refuse(rule.name, node, reason)
                 return None
-        made = rule.replacement(match)
-        if made is None:
+        new_node = rule.replacement(match)
+        if new_node is None:
             return None
-        if made.type != node.type:
+        if new_node.type != node.type:
             raise PassError(
                 message(
-                    f"{self.name}: the rule '{rule.name}' gives {made.type} for {describe(node)}",
+                    f"{self.name}: the rule '{rule.name}' gives {new_node.type} "
+                    f"for {describe(node)}",
                     need="the type of what is replaced",
                 )
             )
-        member = self._intern(made, rule, node)
+        member = self._intern(new_node, rule, node)
         if member is node:
             return None
         self.budget -= 1
@@ -399,7 +402,7 @@ class Rewriter:
         self.trace.replace(node, member, self.name, rule.name)
         return member
 
-    def _intern(self, made: Node, rule: Rule, node: Node) -> Node:
+    def _intern(self, new_node: Node, rule: Rule, node: Node) -> Node:
         made_by = self.trace.made_by
         sources = self.trace.sources
 
@@ -408,4 +411,4 @@ class Rewriter:
                 made_by[member] = (self.name, rule.name, node)
                 member.line = node.line  # the user's, not that of the call that compiles
 
-        return self.graph.interner.intern_all([made], seen)[0]
+        return self.graph.interner.intern_all([new_node], seen)[0]

@@ -28,16 +28,16 @@ def through(layout: Node, operand: Node) -> Node | None:
     if operand.ndim < source.ndim and layout.op is not RESHAPE:
         operand = padded(operand, source.ndim)
     if operand.shape == source.shape:
-        made = layout.op(operand, **layout.attrs)
+        result = layout.op(operand, **layout.attrs)
     elif operand.ndim != source.ndim:
         return None
     elif layout.op is TRANSPOSE:
-        made = transpose(operand, layout.attrs["axes"])
+        result = transpose(operand, layout.attrs["axes"])
     elif layout.op is SLICE:
-        made = _sliced(layout, source, operand)
+        result = _sliced(layout, source, operand)
     else:
         return None
-    return settled(made)
+    return settled(result)
 
 
 def padded(node: Node, ndim: int) -> Node:
@@ -103,9 +103,9 @@ def operand_of(node: Node, op: Op) -> Node | None:
         return None
     operand = node.inputs[0]
     for move in reversed(moves):
-        made = move.op(operand, **move.attrs)
-        simpler = moved(made)
-        operand = made if simpler is None else simpler
+        result = move.op(operand, **move.attrs)
+        simpler = moved(result)
+        operand = result if simpler is None else simpler
     return operand
 
 

@@ -119,8 +119,8 @@ def _scaled_twice(match: Match) -> Node | None:
             return None
     elif is_bool(first.dtype):
         return None
-    made = MULTIPLY(match.x, constant_of(product))
-    return made if made.type == match.root.type else None
+    result = MULTIPLY(match.x, constant_of(product))
+    return result if result.type == match.root.type else None
 
 
 def _added_twice(match: Match) -> Node | None:

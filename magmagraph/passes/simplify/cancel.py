@@ -61,11 +61,11 @@ def _cancelled(match: Match) -> Node | None:
     product.settle()
     if not product.changed:
         return None
-    made = spread(product.build(), match.root.shape)
-    if made.type != match.root.type:
+    result = spread(product.build(), match.root.shape)
+    if result.type != match.root.type:
         return None
     match.repair("a common factor is cancelled, so that it cannot be 0 or infinite")
-    return made
+    return result
 
 
 def _would_change(match: Match, term: Node, factor: Node, depth: int = 0) -> bool:
@@ -92,9 +92,9 @@ def _distributed(match: Match) -> Node | None:
         if total.op not in (ADD, SUBTRACT) or not _would_change(match, total, factor):
             continue
         first, second = (MULTIPLY(term, factor) for term in total.inputs)
-        made = total.op(first, second)
-        if made.type == match.root.type:
-            return made
+        result = total.op(first, second)
+        if result.type == match.root.type:
+            return result
     return None
 
 

@@ -37,21 +37,21 @@ def _without_centered(match: Match) -> Node | None:
     if not axes or not is_float(total.dtype):
         return None
     left: list[tuple[Node, int]] = []
-    found = 0
+    count = 0
     for term, sign in _terms(source, axes):
         if sign:
             left.append((term, sign))
         else:
-            found += 1
-    if not found or len(left) > MOST_TERMS:
+            count += 1
+    if not count or len(left) > MOST_TERMS:
         return None
     if not left:
         return spread(constant(0, dtype=total.dtype), total.shape)
     term, sign = left[0]
-    made = term if sign > 0 else negative(term)
+    result = term if sign > 0 else negative(term)
     for term, sign in left[1:]:
-        made = ADD(made, term) if sign > 0 else SUBTRACT(made, term)
-    return SUM(spread(made, source.shape), axes=axes)
+        result = ADD(result, term) if sign > 0 else SUBTRACT(result, term)
+    return SUM(spread(result, source.shape), axes=axes)
 
 
 def _terms(node: Node, axes: Sequence[int]) -> Iterator[tuple[Node, int]]:

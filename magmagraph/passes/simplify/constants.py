@@ -52,9 +52,9 @@ _KINDS = frozenset(
 
 def constant_of(value: np.ndarray) -> Node:
     """Return a constant node of an array of the package's own making."""
-    held = np.array(value, order="C")
-    held.flags.writeable = False
-    return Node(CONSTANT, (), {"value": held}, Type(held.dtype, held.shape))
+    array = np.array(value, order="C")
+    array.flags.writeable = False
+    return Node(CONSTANT, (), {"value": array}, Type(array.dtype, array.shape))
 
 
 def _is_known(extents: tuple[Extent, ...]) -> bool:

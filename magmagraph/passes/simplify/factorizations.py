@@ -41,14 +41,14 @@ def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
         base = matrix.inputs[0] if transposed else matrix
         uses.setdefault(base, []).append(_Use(node, transposed))
     mapping: dict[Node, Node] = {}
-    for matrix, found in uses.items():
-        reason = _reason(graph, matrix, found, options)
+    for matrix, readers in uses.items():
+        reason = _reason(graph, matrix, readers, options)
         if reason is not None:
-            options.record.refuse(RULE, found[0].node, reason)
+            options.record.refuse(RULE, readers[0].node, reason)
             continue
         factors = LU(matrix)
         packed, pivots = ITEM(factors, index=0), ITEM(factors, index=1)
-        for use in found:
+        for use in readers:
             assert use.node.op.linalg.factored is not None
             mapping[use.node] = use.node.op.linalg.factored(
                 use.node, packed, pivots, use.transposed
@@ -56,10 +56,10 @@ def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
     return exchanged(graph, mapping, trace, options, "contract", RULE)
 
 
-def _reason(graph: Graph, matrix: Node, found: list[_Use], options: Options) -> str | None:
+def _reason(graph: Graph, matrix: Node, readers: list[_Use], options: Options) -> str | None:
     """Return why the nodes do not share one factorization, or None."""
     there = any(reader.op is LU for reader in graph.users[matrix])
-    if len(found) < 2 and not there:
+    if len(readers) < 2 and not there:
         return "only one operation needs the factors of this matrix"
     order = hinted(matrix.shape[-1], options.hints)
     least = LEAST_ORDER if options.target.device == "cpu" else LEAST_ELSEWHERE

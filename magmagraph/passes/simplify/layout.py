@@ -190,10 +190,10 @@ def _narrow(match: Match) -> Node | None:
     else:
         return None
     inputs = [_narrowed(operand) for operand in node.inputs]
-    made = node.op(*inputs, **node.attrs)
-    if made.type == node.type:
-        return made
-    return spread(made, node.shape)
+    result = node.op(*inputs, **node.attrs)
+    if result.type == node.type:
+        return result
+    return spread(result, node.shape)
 
 
 def _is_uniform(node: Node) -> bool:
@@ -341,8 +341,8 @@ def _sum_of_transposed(node: Node, source: Node, axes: tuple[int, ...]) -> Node 
     reduced = tuple(sorted(order[a] for a in axes))
     result = SUM(inner, axes=reduced)
     left = [a for a in range(inner.ndim) if a not in reduced]
-    wanted = [order[a] for a in range(source.ndim) if a not in axes]
-    return transpose(result, tuple(left.index(a) for a in wanted))
+    order_after = [order[a] for a in range(source.ndim) if a not in axes]
+    return transpose(result, tuple(left.index(a) for a in order_after))
 
 
 # The front of an order.

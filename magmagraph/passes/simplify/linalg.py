@@ -61,10 +61,10 @@ def _inverted(node: Node) -> tuple[Node, Node] | None:
 
 def _inverse_is_used(match: Match) -> str | None:
     for operand in match.root.inputs:
-        found = _inverted(operand)
-        if found is None:
+        inverted = _inverted(operand)
+        if inverted is None:
             continue
-        stack = [found[1]]
+        stack = [inverted[1]]
         while stack:
             readers = match.readers(stack.pop())
             if readers is None:
@@ -83,13 +83,13 @@ def _is_product_with_inverse(node: Node) -> bool:
 
 def _product_with_inverse(match: Match) -> Node | None:
     left, right = match.root.inputs
-    found = _inverted(left)
-    if found is not None:
-        return SOLVE(found[0], right)
-    found = _inverted(right)
-    if found is None:
+    inverted = _inverted(left)
+    if inverted is not None:
+        return SOLVE(inverted[0], right)
+    inverted = _inverted(right)
+    if inverted is None:
         return None
-    return swapaxes(SOLVE(swapaxes(found[0], -1, -2), swapaxes(left, -1, -2)), -1, -2)
+    return swapaxes(SOLVE(swapaxes(inverted[0], -1, -2), swapaxes(left, -1, -2)), -1, -2)
 
 
 def _inverse_of_product(match: Match) -> str | None:
@@ -141,20 +141,20 @@ def _unmasked(node: Node, lower: bool) -> Node:
 
 def _triangle(A: Node) -> tuple[Node, bool, str] | None:
     """Return a matrix with A's triangle, which one that is, and how it is read."""
-    known = facts(A)
-    if not known & Facts.DIAGONAL:
+    structure = facts(A)
+    if not structure & Facts.DIAGONAL:
         return None
-    lower = Facts.LOWER in known
+    lower = Facts.LOWER in structure
     if swaps_last_two(A):
         return _unmasked(A.inputs[0], not lower), not lower, "T"
     return _unmasked(A, lower), lower, "N"
 
 
 def _triangular(A: Node, b: Node) -> Node | None:
-    found = _triangle(A)
-    if found is None:
+    triangle = _triangle(A)
+    if triangle is None:
         return None
-    matrix, lower, trans = found
+    matrix, lower, trans = triangle
     return TRIANGULAR_SOLVE(matrix, b, lower=lower, trans=trans, unit_diagonal=False)
 
 
@@ -246,8 +246,8 @@ def _without_one(node: Node) -> tuple[int | Dim, ...]:
 def _no_triangle(match: Match) -> str | None:
     A = match.root.inputs[0]
     A = A.inputs[0] if A.op is SLOGDET else A
-    known = facts(A) & Facts.DIAGONAL
-    if known or (A.op is MATMUL and all(facts(i) & Facts.DIAGONAL for i in A.inputs)):
+    diagonal = facts(A) & Facts.DIAGONAL
+    if diagonal or (A.op is MATMUL and all(facts(i) & Facts.DIAGONAL for i in A.inputs)):
         return None
     return "the matrix is not known to be triangular"
 
@@ -269,17 +269,17 @@ def _logarithm(match: Match) -> Node | None:
     factors = [A] if facts(A) & Facts.DIAGONAL else list(A.inputs)
     if not all(map(is_square, factors)):
         return None
-    found: Node | None = None
+    product: Node | None = None
     for factor in factors:
         elements = diagonal(factor)
         if node.attrs["index"] == 0:
             part = prod(sign(elements), axis=-1)
-            found = part if found is None else multiply(found, part)
+            product = part if product is None else multiply(product, part)
         else:
             part = sum(log(absolute(elements)), axis=-1)
-            found = part if found is None else found + part
-    assert found is not None
-    return spread(found, node.shape)
+            product = part if product is None else product + part
+    assert product is not None
+    return spread(product, node.shape)
 
 
 def _looks_at_slogdet(node: Node) -> bool:
@@ -333,11 +333,11 @@ def _diagonal_factor(match: Match) -> Node | None:
     for scaling, other, axis in ((left, right, -1), (right, left, -2)):
         if not is_square(scaling):
             continue
-        known = facts(scaling)
-        if Facts.DIAGONAL not in known:
+        structure = facts(scaling)
+        if Facts.DIAGONAL not in structure:
             continue
         match.repair("zeros off the diagonal times values that are not finite")
-        if known == IDENTITY:
+        if structure == IDENTITY:
             return spread(other, match.root.shape)
         scaled = multiply(other, expand_dims(diagonal(scaling), axis))
         return spread(scaled, match.root.shape)
@@ -351,12 +351,12 @@ def _looks_diagonal(node: Node) -> bool:
 def _sum_over_diagonal(match: Match) -> Node | None:
     """diag(A B) takes the elements of A Bᵀ one by one: n² of n³ products; so does the trace."""
     node = match.root
-    found = _diagonal_product(node.inputs[0])
+    factors = _diagonal_product(node.inputs[0])
     axes: tuple[int, ...] = node.attrs["axes"]
     last = node.inputs[0].ndim - 1
-    if found is None or not (last in axes or last - 1 in axes):
+    if factors is None or not (last in axes or last - 1 in axes):
         return None
-    left, right = found
+    left, right = factors
     product = multiply(left, swapaxes(right, -1, -2))
     if product.shape[:-2] != node.inputs[0].shape[:-2] or node.attrs.get("keepdims"):
         return None
@@ -364,8 +364,8 @@ def _sum_over_diagonal(match: Match) -> Node | None:
     inner = sum(product, axis=-1)
     rest = [axis for axis in axes if axis < last - 1]
     rest += [last - 1] if {last, last - 1} <= set(axes) else []
-    made = sum(inner, axis=tuple(rest)) if rest else inner
-    return made if made.type == node.type else None
+    result = sum(inner, axis=tuple(rest)) if rest else inner
+    return result if result.type == node.type else None
 
 
 def _diagonal_taken(match: Match) -> Node | None:
@@ -373,8 +373,8 @@ def _diagonal_taken(match: Match) -> Node | None:
     if product is None or product.op is not MATMUL:
         return None
     left, right = product.inputs
-    made = sum(multiply(left, swapaxes(right, -1, -2)), axis=-1)
-    return made if made.type == match.root.type else None
+    result = sum(multiply(left, swapaxes(right, -1, -2)), axis=-1)
+    return result if result.type == match.root.type else None
 
 
 def _looks_flat(node: Node) -> bool:

@@ -50,23 +50,23 @@ def combination(
     atom
         Nodes that are terms in any case.
     """
-    found: dict[Node, Node | None] = {}
+    coefficients: dict[Node, Node | None] = {}
     stack: list[tuple[Node, Node | None]] = [(root, None)]
     while stack:
         node, factor = stack.pop()
         parts = None if atom(node) else _parts(node, factor)
         if parts is None or (node is not root and reads.get(node, 1) > 1):
-            if node in found:
-                found[node] = plus(found[node], factor, node)
+            if node in coefficients:
+                coefficients[node] = plus(coefficients[node], factor, node)
             else:
-                found[node] = factor
-            if len(found) > MOST_TERMS:
+                coefficients[node] = factor
+            if len(coefficients) > MOST_TERMS:
                 return None
             continue
         if len(stack) > 4 * MOST_TERMS:
             return None
         stack += reversed(parts)
-    return [Term(node, factor) for node, factor in found.items()]
+    return [Term(node, factor) for node, factor in coefficients.items()]
 
 
 def _parts(node: Node, factor: Node | None) -> list[tuple[Node, Node | None]] | None:
@@ -106,12 +106,12 @@ def substituted(
     result: dict[Node, Node] = {}
     for node in graph.nodes:
         target = mapping.get(node, node)
-        known = all(operand in result for operand in target.inputs)
-        for part in (target,) if known else topological([target], stop=lambda n: n in result):
+        ready = all(operand in result for operand in target.inputs)
+        for part in (target,) if ready else topological([target], stop=lambda n: n in result):
             if part not in result:
-                made = result[part] = make(part, tuple(result[i] for i in part.inputs))
-                if made is not part:
-                    remade(part, made)
+                new_node = result[part] = make(part, tuple(result[i] for i in part.inputs))
+                if new_node is not part:
+                    remade(part, new_node)
         result[node] = result[target]
     return graph.replace(
         outputs=[result[n] for n in graph.outputs],

@@ -112,10 +112,10 @@ def _squares_at_once(match: Match) -> Node | None:
     axes: Sequence[int] = match.root.attrs["axes"]
     if not _was_rounded(x):
         return None
-    found = mean_of(mean, x, axes)
-    if found is None:
+    term = mean_of(mean, x, axes)
+    if term is None:
         return None
-    total, average = found
+    total, average = term
     squares = SUM(MULTIPLY(x, x), axes=tuple(axes))
     return MAXIMUM(SUBTRACT(squares, MULTIPLY(total, average)), like(0, total))
 

@@ -43,10 +43,10 @@ def _pool_before_bias(match: Match) -> Node | None:
     """Return the sum of the largest elements and a bias that all elements of a window share."""
     pool = match.root
     (source,) = pool.inputs
-    found = _biased(pool, source)
-    if found is None or not _pooled_alone(match, source):
+    biased = _biased(pool, source)
+    if biased is None or not _pooled_alone(match, source):
         return None
-    x, bias = found
+    x, bias = biased
     return ADD(MAX_POOL(x, **pool.attrs), bias)
 
 
@@ -54,27 +54,27 @@ def _taps_before_bias(match: Match) -> Node | None:
     """Return the positions of the largest elements before a bias is added."""
     taps = match.root
     (source,) = taps.inputs
-    found = _biased(taps, source)
-    if found is None or not _pooled_alone(match, source):
+    biased = _biased(taps, source)
+    if biased is None or not _pooled_alone(match, source):
         return None
-    return MAX_POOL_TAPS(found[0], **taps.attrs)
+    return MAX_POOL_TAPS(biased[0], **taps.attrs)
 
 
 def _mask_of_windows(match: Match) -> Node | None:
     """Mask the values before they are scattered to windows, not after."""
-    mask, given, nothing = match.root.inputs
-    if mask.op is not GREATER or given.op is not POOL_SPREAD or uniform(nothing) != 0:
+    mask, spread, nothing = match.root.inputs
+    if mask.op is not GREATER or spread.op is not POOL_SPREAD or uniform(nothing) != 0:
         return None
-    g, taps = given.inputs
+    g, taps = spread.inputs
     y, bound = mask.inputs
     if taps.op is not MAX_POOL_TAPS or taps.inputs[0] is not y or uniform(bound) is None:
         return None
     if bound.shape != () or nothing.shape != () or not _shrinks(taps, y):
         return None
-    if match.reads(given) > 1:
+    if match.reads(spread) > 1:
         return None  # what is spread is in memory without the mask, too
     passed = WHERE(GREATER(MAX_POOL(y, **taps.attrs), bound), g, nothing)
-    return POOL_SPREAD(passed, taps, **given.attrs)
+    return POOL_SPREAD(passed, taps, **spread.attrs)
 
 
 def _taps_before_relu(match: Match) -> Node | None:
@@ -95,12 +95,12 @@ def _taps_before_relu(match: Match) -> Node | None:
 
 def _sum_of_windows(match: Match) -> Node | None:
     """Return the sum of the values before they are scattered to windows."""
-    (given,) = match.root.inputs
+    (spread,) = match.root.inputs
     axes: tuple[int, ...] = match.root.attrs["axes"]
-    if given.op is not POOL_SPREAD:
+    if spread.op is not POOL_SPREAD:
         return None
-    g, taps = given.inputs
-    if taps.op is not MAX_POOL_TAPS or not set(_spatial(given)) <= set(axes):
+    g, taps = spread.inputs
+    if taps.op is not MAX_POOL_TAPS or not set(_spatial(spread)) <= set(axes):
         return None
     if not _shrinks(taps, taps.inputs[0]):
         return None

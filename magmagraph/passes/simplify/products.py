@@ -72,15 +72,15 @@ def has_matching_divisor(root: Node) -> bool:
 
 def _distances_of(root: Node) -> _Distances:
     distances = _distances
-    known = distances.get(root)
-    if known is not None:
-        return known
+    cached = distances.get(root)
+    if cached is not None:
+        return cached
     stack = [root]
     while stack:
         node = stack[-1]
         op = node.op
         if op not in LOOKED_THROUGH:
-            found = (_FAR, 0 if op is EXP else _FAR, 0 if op is SIGMOID else _FAR)
+            distance = (_FAR, 0 if op is EXP else _FAR, 0 if op is SIGMOID else _FAR)
         else:
             below = [distances.get(operand) for operand in node.inputs]
             missing = [i for i, d in zip(node.inputs, below, strict=True) if d is None]
@@ -92,8 +92,8 @@ def _distances_of(root: Node) -> _Distances:
             near = [min(part) + step for part in zip(*(d for d in below if d), strict=True)]
             if op is DIVIDE and _is_telling(node.inputs[1]):
                 near[0] = 0
-            found = (near[0], near[1], near[2])
-        distances[node] = found
+            distance = (near[0], near[1], near[2])
+        distances[node] = distance
         stack.pop()
     return distances[root]
 
@@ -197,15 +197,17 @@ class Product:
         self, power: Node, moves: list[Node], total: Node
     ) -> tuple[Node, Node] | None:
         """Return shifted forms of a moved exponential and the sum of it, moved alike."""
-        found = sum_below(total)
-        if found is None or found.inputs[0] is not power:
+        inner_sum = sum_below(total)
+        if inner_sum is None or inner_sum.inputs[0] is not power:
             return None
-        if is_empty(power.inputs[0], found.attrs["axes"]):
+        if is_empty(power.inputs[0], inner_sum.attrs["axes"]):
             return None
-        whole = reshape(found, restored_shape(found))
-        if total is not found and self._under(moves, whole, power) is not self.match.intern(total):
+        whole = reshape(inner_sum, restored_shape(inner_sum))
+        if total is not inner_sum and self._under(moves, whole, power) is not self.match.intern(
+            total
+        ):
             return None
-        quotient = softmax(power.inputs[0], found.attrs["axes"])
+        quotient = softmax(power.inputs[0], inner_sum.attrs["axes"])
         above = self._under(moves, quotient.inputs[0], power)
         below = self._under(moves, quotient.inputs[1], power)
         return None if above is None or below is None else (above, below)
@@ -215,8 +217,8 @@ class Product:
         for exponential in [node for node in self.above if node.op is EXP]:
             for curve in [node for node in self.above if node.op is SIGMOID]:
                 if _are_opposite(exponential.inputs[0], curve.inputs[0]):
-                    made = self.match.intern(SIGMOID(exponential.inputs[0]))
-                    self.above[index_of(self.above, exponential)] = made
+                    sigmoid = self.match.intern(SIGMOID(exponential.inputs[0]))
+                    self.above[index_of(self.above, exponential)] = sigmoid
                     remove_from(self.above, curve)
                     self.changed = True
                     break
@@ -237,10 +239,10 @@ class Product:
         for move in reversed(moves):
             source = move.inputs[0]
             assert source.shape == like.shape
-            made = through(move, node)
-            if made is None:
+            moved = through(move, node)
+            if moved is None:
                 return None
-            node, like = made, move
+            node, like = moved, move
         return self.match.intern(node)
 
     def _hypot(self) -> None:
@@ -254,10 +256,10 @@ class Product:
             if side is None:
                 continue
             ratio = self.match.intern(DIVIDE(side, node))
-            known = self.match.root.op is DIVIDE and ratio is self.match.root
+            unchanged = self.match.root.op is DIVIDE and ratio is self.match.root
             self.above[index_of(self.above, side)] = ratio
             remove_from(self.below, node)
-            self.changed = self.changed or not known
+            self.changed = self.changed or not unchanged
 
     def build(self) -> Node:
         """Return the product: constants joined, softmax quotients together."""

@@ -133,8 +133,8 @@ def _hypot(match: Match) -> Node | None:
     first, second = (_root_of_square(operand) for operand in match.root.inputs[0].inputs)
     if first is None or second is None:
         return None
-    made = HYPOT(first, second)
-    return made if made.type == match.root.type else None
+    result = HYPOT(first, second)
+    return result if result.type == match.root.type else None
 
 
 def _length(match: Match) -> Node | None:
@@ -149,8 +149,8 @@ def _logarithm_of_exponentials(match: Match) -> Node | None:
 
 def _logarithm_of_rest(match: Match) -> Node | None:
     """log(1 - tanh(a)**2) is 2 * (a + log(2) - softplus(2 * a)): nothing rounds to 0 in it."""
-    made = log_of_rest(match.p)
-    return made if made is not None and made.type == match.root.type else None
+    result = log_of_rest(match.p)
+    return result if result is not None and result.type == match.root.type else None
 
 
 def _root_of_square(node: Node) -> Node | None:
@@ -219,10 +219,10 @@ def _lift(match: Match) -> Node | None:
         if inner is None:
             return None
         inputs.append(inner)
-    made = node.op(*inputs, **node.attrs)
-    if made.shape != move.inputs[0].shape:
+    result = node.op(*inputs, **node.attrs)
+    if result.shape != move.inputs[0].shape:
         return None
-    return move.op(made, **move.attrs)
+    return move.op(result, **move.attrs)
 
 
 def _wanted(node: Node, move: Node) -> bool:
@@ -271,8 +271,8 @@ def _join_equal_layouts(match: Match) -> Node | None:
             return None
     if any(match.reads(operand) > 1 for operand in node.inputs):
         return None
-    made = node.op(*[operand.inputs[0] for operand in node.inputs], **node.attrs)
-    return first.op(made, **first.attrs)
+    joined = node.op(*[operand.inputs[0] for operand in node.inputs], **node.attrs)
+    return first.op(joined, **first.attrs)
 
 
 def _looks_same(node: Node) -> bool:

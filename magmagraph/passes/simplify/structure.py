@@ -40,10 +40,10 @@ _known: WeakMap[Node, Facts] = WeakMap()
 
 def facts(node: Node) -> Facts:
     """Return what holds of the matrices in the last two axes of a node."""
-    found = _known.get(node)
-    if found is None:
-        found = _known[node] = _Look().of(node, 0)
-    return found
+    structure = _known.get(node)
+    if structure is None:
+        structure = _known[node] = _Look().of(node, 0)
+    return structure
 
 
 def swaps_last_two(node: Node) -> bool:
@@ -87,10 +87,10 @@ class _Look:
         """Return the facts of a node at a depth of so many operations."""
         if isinstance(node.type, tuple) or node.ndim < 2 or depth == DEEPEST:
             return Facts.NONE
-        found = self._seen.get(node)
-        if found is None:
-            found = self._seen[node] = self._found(node, depth)
-        return found
+        structure = self._seen.get(node)
+        if structure is None:
+            structure = self._seen[node] = self._found(node, depth)
+        return structure
 
     def _found(self, node: Node, depth: int) -> Facts:
         op = node.op
@@ -98,10 +98,10 @@ class _Look:
             return _of_constant(node)
         several = node.inputs[0] if op is ITEM else node
         if several.op.linalg.facts is not None:
-            known: Facts | tuple[Facts, ...] = several.op.linalg.facts(
+            of_several: Facts | tuple[Facts, ...] = several.op.linalg.facts(
                 several, lambda operand: self.of(operand, depth + 1)
             )
-            return known[node.attrs["index"]] if isinstance(known, tuple) else known
+            return of_several[node.attrs["index"]] if isinstance(of_several, tuple) else of_several
         if op is MATMUL:
             return self._of_product(node, depth)
         if op is WHERE:
@@ -113,29 +113,29 @@ class _Look:
     def _of_product(self, node: Node, depth: int) -> Facts:
         left, right = node.inputs
         one, other = self.of(left, depth + 1), self.of(right, depth + 1)
-        found = one & other & (Facts.DIAGONAL | Facts.ORTHOGONAL | Facts.REGULAR)
+        structure = one & other & (Facts.DIAGONAL | Facts.ORTHOGONAL | Facts.REGULAR)
         if is_adjoint(left, right):
-            found |= Facts.HERMITIAN
+            structure |= Facts.HERMITIAN
             if Facts.REGULAR in one | other:
-                found |= Facts.POSITIVE
-        return found
+                structure |= Facts.POSITIVE
+        return structure
 
     def _of_mask(self, node: Node, depth: int) -> Facts:
-        found = Facts.NONE
+        structure = Facts.NONE
         mask = masked(node)
         if mask is None:
-            return found
+            return structure
         chosen, (low, high) = mask
-        found |= Facts.LOWER if high <= 0 else Facts.NONE
-        found |= Facts.UPPER if low >= 0 else Facts.NONE
+        structure |= Facts.LOWER if high <= 0 else Facts.NONE
+        structure |= Facts.UPPER if low >= 0 else Facts.NONE
         if chosen.shape == node.shape:
-            found |= self.of(chosen, depth + 1) & Facts.DIAGONAL
-        if found & Facts.DIAGONAL == Facts.DIAGONAL and is_square(node):
+            structure |= self.of(chosen, depth + 1) & Facts.DIAGONAL
+        if structure & Facts.DIAGONAL == Facts.DIAGONAL and is_square(node):
             if not is_complex(node.dtype):
-                found |= Facts.HERMITIAN
+                structure |= Facts.HERMITIAN
             if uniform(chosen) == 1 and low <= 0 <= high:
-                found = ~Facts.NONE  # the identity
-        return found
+                structure = ~Facts.NONE  # the identity
+        return structure
 
     def _of_elements(self, node: Node, depth: int) -> Facts:
         op = node.op
@@ -156,44 +156,44 @@ class _Look:
         operands = [operand for operand in node.inputs if operand.shape[-2:] == node.shape[-2:]]
         if len(operands) < len(node.inputs):
             return Facts.NONE
-        found = [self.of(operand, depth + 1) for operand in operands]
+        structures = [self.of(operand, depth + 1) for operand in operands]
         if op is CAST:
-            if node.inputs[0].op is EQUAL and is_square(node) and found[0] == Facts.DIAGONAL:
+            if node.inputs[0].op is EQUAL and is_square(node) and structures[0] == Facts.DIAGONAL:
                 return ~Facts.NONE  # the identity
-            return found[0] & (Facts.DIAGONAL | Facts.HERMITIAN)
+            return structures[0] & (Facts.DIAGONAL | Facts.HERMITIAN)
         if op is NEGATIVE:
-            return found[0] & ~Facts.POSITIVE
+            return structures[0] & ~Facts.POSITIVE
         if op in (ADD, SUBTRACT):
             both = Facts.DIAGONAL | Facts.HERMITIAN | (Facts.POSITIVE if op is ADD else Facts.NONE)
             even = op is ADD and is_adjoint(*operands)
-            return found[0] & found[1] & both | (Facts.HERMITIAN if even else Facts.NONE)
-        return found[0]
+            return structures[0] & structures[1] & both | (Facts.HERMITIAN if even else Facts.NONE)
+        return structures[0]
 
 
 def _of_constant(node: Node) -> Facts:
     value: np.ndarray = node.attrs["value"]
     if not 0 < value.size <= LARGEST:
         return Facts.NONE
-    found = Facts.NONE
+    structure = Facts.NONE
     if not np.triu(value, 1).any():
-        found |= Facts.LOWER
+        structure |= Facts.LOWER
     if not np.tril(value, -1).any():
-        found |= Facts.UPPER
+        structure |= Facts.UPPER
     if is_square(node) and bool((value == np.swapaxes(value.conj(), -1, -2)).all()):
-        found |= Facts.HERMITIAN
-        if found & Facts.DIAGONAL == Facts.DIAGONAL:
+        structure |= Facts.HERMITIAN
+        if structure & Facts.DIAGONAL == Facts.DIAGONAL:
             diagonal = np.diagonal(value, axis1=-2, axis2=-1)
             if value.dtype.kind != "b" and bool((diagonal.real > 0).all()):
-                found |= Facts.POSITIVE | Facts.REGULAR
+                structure |= Facts.POSITIVE | Facts.REGULAR
             if bool((np.abs(diagonal) == 1).all()):
-                found |= Facts.ORTHOGONAL
-    return found
+                structure |= Facts.ORTHOGONAL
+    return structure
 
 
-def _mirrored(found: Facts) -> Facts:
-    rest = found & ~Facts.DIAGONAL
-    rest |= Facts.UPPER if Facts.LOWER in found else Facts.NONE
-    return rest | (Facts.LOWER if Facts.UPPER in found else Facts.NONE)
+def _mirrored(structure: Facts) -> Facts:
+    rest = structure & ~Facts.DIAGONAL
+    rest |= Facts.UPPER if Facts.LOWER in structure else Facts.NONE
+    return rest | (Facts.LOWER if Facts.UPPER in structure else Facts.NONE)
 
 
 # Masks.
@@ -275,9 +275,9 @@ def _position(node: Node) -> tuple[str, int] | None:
         for part, added in ((first, second), (second, first)):
             number = uniform(added)
             if isinstance(number, int) and (node.op is ADD or added is second):
-                found = _position(part)
-                if found is not None:
-                    return found[0], found[1] + (number if node.op is ADD else -number)
+                position = _position(part)
+                if position is not None:
+                    return position[0], position[1] + (number if node.op is ADD else -number)
     return None
 
 

@@ -93,17 +93,17 @@ def _factors_out_of_sum(match: Match) -> Node | None:
 
 def _opened(root: Node) -> list[Node]:
     """Return the factors of a product, in order."""
-    found: list[Node] = []
+    factors: list[Node] = []
     stack = [root]
     while stack:
         node = stack.pop()
         if node.op is BROADCAST_TO:
             stack.append(node.inputs[0])
-        elif node.op is MULTIPLY and len(stack) + len(found) < MOST_FACTORS:
+        elif node.op is MULTIPLY and len(stack) + len(factors) < MOST_FACTORS:
             stack += node.inputs[::-1]
         else:
-            found.append(node)
-    return found
+            factors.append(node)
+    return factors
 
 
 def _is_same_along(node: Node, source: Node, axes: Sequence[int]) -> bool:

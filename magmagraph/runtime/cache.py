@@ -208,13 +208,13 @@ class DiskCache:
 
     def get(self, key: str) -> bytes | None:
         """Return the bytes kept under `key`, or None where there are none, or damaged ones."""
-        found = self._lookup(key)
-        return None if found is None else found[1]
+        entry = self._lookup(key)
+        return None if entry is None else entry[1]
 
     def get_file(self, key: str) -> Path | None:
         """Return the file that holds the bytes of `key`, read and found undamaged, or None."""
-        found = self._lookup(key)
-        return None if found is None else found[0]
+        entry = self._lookup(key)
+        return None if entry is None else entry[0]
 
     def put(self, key: str, data: bytes) -> None:
         """Keep `data` under `key`."""
@@ -324,12 +324,12 @@ class DiskCache:
         total = sum(size for _, size, _ in (*values, *keys))
         if total <= self.limit:
             return
-        known = {path.name for _, _, path in values}
+        names = {path.name for _, _, path in values}
         named: dict[str, list[tuple[int, Path]]] = {}
         for _, size, path in keys:
             with contextlib.suppress(OSError):
                 name = path.read_bytes().decode("ascii", "replace")
-                if name in known:
+                if name in names:
                     named.setdefault(name, []).append((size, path))
                 else:
                     path.unlink()
@@ -353,7 +353,7 @@ class DiskCache:
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
     """Return time, bytes and path of the files in a folder; what killed writers left is removed."""
-    found = []
+    files = []
     now = time.time()
     for inner, _, names in os.walk(folder):
         for name in names:
@@ -363,10 +363,10 @@ def _files(folder: Path) -> list[tuple[float, int, Path]]:
                 if not stat.S_ISREG(status.st_mode):
                     continue
                 if not name.endswith(".tmp"):
-                    found.append((status.st_mtime, status.st_size, path))
+                    files.append((status.st_mtime, status.st_size, path))
                 elif now - status.st_mtime > _HOUR:
                     path.unlink()
-    return found
+    return files
 
 
 class _PrivateCache(DiskCache):

@@ -41,7 +41,7 @@ def caches(device: str) -> tuple[tuple[str, int, int], ...]:
         held = device_of(device).cache
         return (("L2", held, 1),) if held else ()
     count = threads(device)
-    found = {}
+    levels = {}
     for folder in sorted(CACHES.glob("index*")):
         with contextlib.suppress(OSError, ValueError, KeyError):
             if (folder / "type").read_text().strip() != "Instruction":
@@ -49,8 +49,8 @@ def caches(device: str) -> tuple[tuple[str, int, int], ...]:
                 size = (folder / "size").read_text().strip()
                 sharing = _numbers((folder / "shared_cpu_list").read_text())
                 held = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]]
-                found[name] = (name, held, -(-count // sharing))
-    return tuple(found[name] for name in sorted(found))
+                levels[name] = (name, held, -(-count // sharing))
+    return tuple(levels[name] for name in sorted(levels))
 
 
 def _numbers(text: str) -> int:

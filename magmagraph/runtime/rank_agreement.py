@@ -38,11 +38,11 @@ def _is_collective(node: Node) -> bool:
 
 def bodies_within(node: Node) -> list[Graph]:
     """Return the graphs among a node's attributes."""
-    found = []
+    bodies = []
     for value in node.attrs.values():
         several = value if isinstance(value, tuple) else (value,)
-        found += [part for part in several if isinstance(part, Graph)]
-    return found
+        bodies += [part for part in several if isinstance(part, Graph)]
+    return bodies
 
 
 def holds(graph: Graph, asked: Callable[[Node], bool]) -> bool:
@@ -107,6 +107,6 @@ def run_before(
         if isinstance(error, MagmagraphError):
             error.alone = any(failed is None for failed in others)
         raise
-    told = ranks.agree(None, _WHERE)
-    if told is not None:
-        raise refused(told, ranks, "no rank has changed a variable")
+    answers = ranks.agree(None, _WHERE)
+    if answers is not None:
+        raise refused(answers, ranks, "no rank has changed a variable")

@@ -59,17 +59,17 @@ def fastest(
     choices = default_choices()
     where = f"{_revision()}/threads{threads()}" if device == "cpu" else device_name(device)
     key = f"{where}/{key}"
-    known = choices.get(key)
-    if isinstance(known, str) and known in candidates:
-        return known
+    choice = choices.get(key)
+    if isinstance(choice, str) and choice in candidates:
+        return choice
     if device != "cpu":
         taken = {name: _on_device(make(), device) for name, make in candidates.items()}
         best = chosen(taken)
         choices.set(key, best)
         return best
     first = next(iter(candidates))
-    found = known.get(UNDECIDED) if isinstance(known, dict) else None
-    tries = found if isinstance(found, int) else 0
+    undecided = choice.get(UNDECIDED) if isinstance(choice, dict) else None
+    tries = undecided if isinstance(undecided, int) else 0
     if tries >= TRIES or (choices.directory, key) in _tried:
         return first
     winner = decided(_on_cpu(candidates))
@@ -172,12 +172,12 @@ def _on_cpu(candidates: Mapping[str, Callable[[], Plan]]) -> dict[str, list[floa
     feeds: list[np.ndarray] = []
     for name, make in candidates.items():
         plan = make()
-        bound, wanted = prepare(plan, "cpu").bind(plan), _types(plan)
-        if not runs or wanted != types:
-            if runs and sum(math.prod(shape) * dtype.itemsize for shape, dtype in wanted) > LARGE:
-                alone |= turns({name: partial(bound.run, _feeds(wanted))})
+        bound, expected = prepare(plan, "cpu").bind(plan), _types(plan)
+        if not runs or expected != types:
+            if runs and sum(math.prod(shape) * dtype.itemsize for shape, dtype in expected) > LARGE:
+                alone |= turns({name: partial(bound.run, _feeds(expected))})
                 continue
-            types, feeds = wanted, _feeds(wanted)
+            types, feeds = expected, _feeds(expected)
         bound.run(feeds)
         runs[name] = partial(bound.run, feeds)
     taken = turns(runs) | alone

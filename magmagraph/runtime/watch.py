@@ -86,8 +86,8 @@ def state() -> dict[str, Any]:
     """
     what = _now.what
     seconds = 0.0 if what is None else time.monotonic() - _now.since
-    told = None if what is None else str(what)
-    return {"waiting": told, "seconds": seconds, "count": _now.count, "where": where()}
+    text = None if what is None else str(what)
+    return {"waiting": text, "seconds": seconds, "count": _now.count, "where": where()}
 
 
 _STANDARD = os.path.dirname(os.__file__)
@@ -117,8 +117,8 @@ def line_of(trace: TracebackType | None) -> str:
     lines = traceback.extract_tb(trace)
     own = [line for line in lines if of_user(line.filename)]
     # Where the error is the language's own, what matters is the call that was wrong.
-    found = own[-1] if own else lines[-1] if lines else None
-    return "" if found is None else f"{found.filename}:{found.lineno} in {found.name}"
+    frame = own[-1] if own else lines[-1] if lines else None
+    return "" if frame is None else f"{frame.filename}:{frame.lineno} in {frame.name}"
 
 
 def attend(tell: Callable[[dict[str, Any]], None]) -> None:
@@ -198,14 +198,14 @@ def timeout() -> float:
     """Return the seconds that a rank may wait in one call: ``MAGMAGRAPH_TIMEOUT``, or 300."""
     text = os.environ.get("MAGMAGRAPH_TIMEOUT", "")
     try:
-        found = float(text) if text else TIMEOUT
+        limit = float(text) if text else TIMEOUT
     except ValueError:
-        found = 0.0
-    if not found > 0:
+        limit = 0.0
+    if not limit > 0:
         raise ConfigError(
             message(f"MAGMAGRAPH_TIMEOUT is {text!r}", need="seconds, a number above 0")
         )
-    return found
+    return limit
 
 
 # ------------------------------------------------------------------- without a launcher
@@ -221,12 +221,12 @@ class _Exit(SystemExit):
 
     @property
     def code(self) -> Any:  # type: ignore[override]
-        given = self.args[0] if self.args else None
+        status = self.args[0] if self.args else None
         try:
             sys._getframe(1)
         except ValueError:  # no Python calls: the interpreter is about to end
-            _Exit.noted = given
-        return given
+            _Exit.noted = status
+        return status
 
 
 def _end_with_job(
@@ -266,12 +266,12 @@ def _end_with_job(
 
 def _limit_waiting(rank: int, size: int, limit: float, others: Others | None) -> None:
     def look() -> None:
-        told: dict[str, Any] = {}
+        last: dict[str, Any] = {}
         while True:
             time.sleep(min(BEAT, limit / 4))
             now = state()
-            if others is not None and now != told:
-                told = now
+            if others is not None and now != last:
+                last = now
                 others.write(now)
             if now["waiting"] is None:
                 continue
@@ -310,8 +310,8 @@ def missed(rank: int, size: int, now: dict[str, Any], others: Others) -> str:
     everybody = f" on {size} ranks"
     if now["seconds"] < MISSED or not now["waiting"].endswith(everybody):
         return ""
-    told = others.read()
-    ended = {other for other, theirs in told.items() if theirs.get("ended")}
+    states = others.read()
+    ended = {other for other, theirs in states.items() if theirs.get("ended")}
     if not ended:
         ended = set(range(size)) - others.living()
     if ended:
@@ -319,7 +319,7 @@ def missed(rank: int, size: int, now: dict[str, Any], others: Others) -> str:
         return f", for all ranks, and rank {which} {_through(len(ended))}"
     if now["seconds"] < APART:
         return ""
-    for other, theirs in told.items():
+    for other, theirs in states.items():
         call = theirs.get("waiting") or ""
         if (
             other != rank

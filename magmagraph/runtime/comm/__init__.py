@@ -23,8 +23,8 @@ def world() -> Communicator:
         A launcher has started several processes, and MPI cannot be used, or has another number of
         ranks.
     """
-    wanted = word("MAGMAGRAPH_COMMUNICATOR")
-    if wanted == "mpi" or (wanted == "auto" and is_started()):
+    communicator = word("MAGMAGRAPH_COMMUNICATOR")
+    if communicator == "mpi" or (communicator == "auto" and is_started()):
         from .host import Host
 
         host = Host.find(ranks_started())

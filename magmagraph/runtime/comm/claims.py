@@ -46,11 +46,11 @@ def loaded() -> Any:
         if not _LIBRARY.fullmatch(os.path.basename(path)):
             continue
         try:
-            found = ctypes.CDLL(path)
+            library = ctypes.CDLL(path)
         except OSError:  # it was replaced after it was loaded
             continue
-        if hasattr(found, "MPI_Init"):
-            return found
+        if hasattr(library, "MPI_Init"):
+            return library
     return None
 
 
@@ -81,7 +81,7 @@ def claim(library: Any, variables: Mapping[str, str] = os.environ) -> Claim:
         return Claim(answer, f"MPIX_Query_cuda_support of {name} answers {int(answer)}")
     asked = getattr(library, "MPIX_GPU_query_support", None)
     if asked is not None:
-        held = ctypes.c_int(0)
-        answer = not asked(ctypes.c_int(_CUDA), ctypes.byref(held)) and bool(held.value)
+        result = ctypes.c_int(0)
+        answer = not asked(ctypes.c_int(_CUDA), ctypes.byref(result)) and bool(result.value)
         return Claim(answer, f"MPIX_GPU_query_support of {name} answers {int(answer)}")
     return Claim(None, f"{name} has no function that tells")

@@ -81,17 +81,17 @@ class AwareRank(MPIRank):
 
     def allreduce(self, array: Any, op: str, out: Any = None) -> Any:
         """Return the arrays of all ranks joined element by element."""
-        given = self._given(array)
-        target = self._xp.empty_like(given) if out is None else out
-        with self._waiting(f"the {op} over ranks", given):
+        sent = self._given(array)
+        target = self._xp.empty_like(sent) if out is None else out
+        with self._waiting(f"the {op} over ranks", sent):
             if self.size == 1:
-                target[...] = given
+                target[...] = sent
             elif self.size == 2:
-                self._with_other(given, op, target)
-            elif given.nbytes <= WHOLE:
-                self._join(self.allgather(given), op, target)
+                self._with_other(sent, op, target)
+            elif sent.nbytes <= WHOLE:
+                self._join(self.allgather(sent), op, target)
             else:
-                self._in_parts(given, op, target)
+                self._in_parts(sent, op, target)
         return target
 
     def allreduce_many(self, arrays: Sequence[Any], op: str, outs: Sequence[Any]) -> None:
@@ -129,23 +129,23 @@ class AwareRank(MPIRank):
         target = self._xp.empty_like(array) if out is None else out
         return super().permute(array, shift, target)
 
-    def _with_other(self, given: Any, op: str, target: Any) -> None:
+    def _with_other(self, sent: Any, op: str, target: Any) -> None:
         """Join the arrays of two ranks, each of which sends its own."""
-        theirs = self._xp.empty_like(given)
+        theirs = self._xp.empty_like(sent)
         other = 1 - self.rank
-        self.sendrecv(given, other, theirs, other, _SUM_TAG)
-        self._join([given, theirs] if self.rank == 0 else [theirs, given], op, target)
+        self.sendrecv(sent, other, theirs, other, _SUM_TAG)
+        self._join([sent, theirs] if self.rank == 0 else [theirs, sent], op, target)
 
-    def _in_parts(self, given: Any, op: str, target: Any) -> None:
+    def _in_parts(self, sent: Any, op: str, target: Any) -> None:
         """Give each rank a part of all arrays, which it joins, and gather the parts."""
-        xp, size, count = self._xp, self.size, given.size
+        xp, size, count = self._xp, self.size, sent.size
         part = -(-count // size)
         if part * size == count:
-            rows, whole = given.reshape(size, part), target.reshape(size, part)
+            rows, whole = sent.reshape(size, part), target.reshape(size, part)
         else:
-            rows = whole = xp.zeros((size, part), given.dtype)
-            rows.reshape(-1)[:count] = given.reshape(-1)
-        own = xp.empty(part, given.dtype)
+            rows = whole = xp.zeros((size, part), sent.dtype)
+            rows.reshape(-1)[:count] = sent.reshape(-1)
+        own = xp.empty(part, sent.dtype)
         self._join(self.alltoall(rows), op, own)
         self.allgather(own, whole)
         if part * size != count:
@@ -194,8 +194,8 @@ def tried(host: Communicator, cupy: Any) -> tuple[AwareRank | None, str]:
                 check(ranks)
         except Exception as error:  # whatever MPI and CuPy raise
             failure = f"{type(error).__name__}: {error}"
-        told = host.exchange(failure, "the trial of MPI with addresses of devices")
-        for rank, reason in enumerate(told):
+        failures = host.exchange(failure, "the trial of MPI with addresses of devices")
+        for rank, reason in enumerate(failures):
             if reason:
                 return None, f"{what} of MPI between devices failed on rank {rank} ({reason})"
     return ranks, ""
@@ -228,43 +228,43 @@ def _around(ranks: AwareRank) -> None:
     limit = time.monotonic() + min(TRIAL, timeout())
     arrived = []
     for tag, count in enumerate(_TRIED):
-        given, found = xp.asarray(_values(rank, count)), xp.zeros(count, np.float32)
+        sent, received = xp.asarray(_values(rank, count)), xp.zeros(count, np.float32)
         ranks._ready()
         requests = [
-            line.Irecv([found.view(np.uint8), MPI.BYTE], (rank - 1) % size, tag),
-            line.Isend([given.view(np.uint8), MPI.BYTE], (rank + 1) % size, tag),
+            line.Irecv([received.view(np.uint8), MPI.BYTE], (rank - 1) % size, tag),
+            line.Isend([sent.view(np.uint8), MPI.BYTE], (rank + 1) % size, tag),
         ]
         while not MPI.Request.Testall(requests):
             if time.monotonic() > limit:
                 for request in requests:
-                    SENT.add(request, (line, given, found))  # it may be written to yet
-                raise TimeoutError(f"{given.nbytes} bytes have not come")
+                    SENT.add(request, (line, sent, received))  # it may be written to yet
+                raise TimeoutError(f"{sent.nbytes} bytes have not come")
             time.sleep(0)
-        arrived.append(found)
-    for found in arrived:
-        _compare(xp, found, _values((rank - 1) % size, found.size))
+        arrived.append(received)
+    for received in arrived:
+        _compare(xp, received, _values((rank - 1) % size, received.size))
     line.Free()
 
 
 def _together(ranks: AwareRank) -> None:
     """Sum, gather and exchange arrays; raise where a result is wrong."""
     xp, size = ranks._xp, ranks.size
-    made = []
+    results = []
     for count in (size, size * _TRIED[-1]):
         each = [_values(rank, count) for rank in range(size)]
         own = xp.asarray(each[ranks.rank])
         rows = np.stack(each).reshape(size, size, -1)[:, ranks.rank]
-        made += [
+        results += [
             (ranks.allreduce(own, "sum"), np.sum(each, axis=0)),
             (ranks.allgather(own), np.stack(each)),
             (ranks.alltoall(own.reshape(size, -1)), rows),
             (ranks.broadcast(own, size - 1), each[-1]),
         ]
-    for found, expected in made:
-        _compare(xp, found, expected)
+    for result, expected in results:
+        _compare(xp, result, expected)
 
 
-def _compare(xp: Any, found: Any, expected: np.ndarray) -> None:
-    wrong = int(np.count_nonzero(xp.asnumpy(found) != expected))
+def _compare(xp: Any, actual: Any, expected: np.ndarray) -> None:
+    wrong = int(np.count_nonzero(xp.asnumpy(actual) != expected))
     if wrong:
         raise ValueError(f"{wrong} of {expected.size} values are wrong")

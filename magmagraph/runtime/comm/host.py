@@ -33,8 +33,8 @@ _MISSED = 3.0  # seconds that a rank is gone before it is said
 
 
 def _number(names: tuple[str, ...]) -> int | None:
-    found = (os.environ.get(name, "") for name in names)
-    return next((int(text) for text in found if text.isdecimal()), None)
+    texts = (os.environ.get(name, "") for name in names)
+    return next((int(text) for text in texts if text.isdecimal()), None)
 
 
 def _variables(process: int | str) -> dict[bytes, bytes]:
@@ -123,21 +123,21 @@ class Host:
 
     # ---- The file
 
-    def write(self, told: dict[str, Any]) -> None:
+    def write(self, content: dict[str, Any]) -> None:
         """Say something to the other ranks."""
-        text = json.dumps(told).encode()[: _SLOT - 1]
+        text = json.dumps(content).encode()[: _SLOT - 1]
         os.pwrite(self._file, text.ljust(_SLOT, b"\0"), _SLOT * self.rank)
 
     def read(self) -> dict[int, dict[str, Any]]:
         """Return what each rank that has come said last."""
-        found = {}
+        by_rank = {}
         for rank in range(self.size):
             text = os.pread(self._file, _SLOT, _SLOT * rank).rstrip(b"\0")
             with contextlib.suppress(ValueError):  # nothing yet, or half of it
-                told = json.loads(text)
-                if isinstance(told, dict):
-                    found[rank] = told
-        return found
+                content = json.loads(text)
+                if isinstance(content, dict):
+                    by_rank[rank] = content
+        return by_rank
 
     def forget(self) -> None:
         """Remove the file's name, once all ranks have it open."""
@@ -148,15 +148,15 @@ class Host:
 
     def living(self) -> set[int]:
         """Return the ranks that have a process."""
-        found = {self.rank}
+        ranks = {self.rank}
         for name in os.listdir("/proc"):
             text = _variables(name).get(self._variable, b"") if name.isdigit() else b""
-            if not text.isdigit() or int(text) in found or int(text) >= self.size:
+            if not text.isdigit() or int(text) in ranks or int(text) >= self.size:
                 continue
             stat = _stat(name)
             if stat and stat[0] not in "ZX" and _launcher(name, self._variable) == self._job:
-                found.add(int(text))
-        return found
+                ranks.add(int(text))
+        return ranks
 
     def gather(self) -> None:
         """Return when all ranks have come here.

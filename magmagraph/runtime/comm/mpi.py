@@ -139,23 +139,23 @@ class MPIRank(Communicator):
 
     def allreduce(self, array: Any, op: str, out: Any = None) -> Any:
         """Return the arrays of all ranks joined element by element."""
-        given = _contiguous(array)
-        target = np.empty_like(given) if out is None else out
-        with _Waiting(_REDUCING[op], given, self.size):
-            if op == "sum" and given.nbytes < self._share_from and given.dtype in _ADDED:
-                own = _IN_PLACE if target is given else given
+        sent = _contiguous(array)
+        target = np.empty_like(sent) if out is None else out
+        with _Waiting(_REDUCING[op], sent, self.size):
+            if op == "sum" and sent.nbytes < self._share_from and sent.dtype in _ADDED:
+                own = _IN_PLACE if target is sent else sent
                 if self._crowded:
                     self._done(self._data.Iallreduce(own, target, _SUM))
                 else:
                     self._data.Allreduce(own, target, _SUM)  # short: each line counts
             elif self.size == 1:
-                np.copyto(target, given)
-            elif given.nbytes >= self._share_from and self._on_one_host():
-                self._through_memory([given], op, [target])
-            elif _by_hand(given.dtype, op):
-                self._dealt_out(given, op, target)
+                np.copyto(target, sent)
+            elif sent.nbytes >= self._share_from and self._on_one_host():
+                self._through_memory([sent], op, [target])
+            elif _by_hand(sent.dtype, op):
+                self._dealt_out(sent, op, target)
             else:
-                self._by_mpi(given, op, target)
+                self._by_mpi(sent, op, target)
         return target
 
     def allreduce_many(self, arrays: Sequence[Any], op: str, outs: Sequence[Any]) -> None:
@@ -167,25 +167,25 @@ class MPIRank(Communicator):
         with self._waiting(f"the {op} over ranks of {len(arrays)} arrays", None):
             self._through_memory([_contiguous(array) for array in arrays], op, outs)
 
-    def _by_mpi(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
-        source, flat = given.reshape(-1), target.reshape(-1)
+    def _by_mpi(self, sent: np.ndarray, op: str, target: np.ndarray) -> None:
+        source, flat = sent.reshape(-1), target.reshape(-1)
         step = max(1, PIECE // flat.itemsize)
         for low in range(0, flat.size, step):
             part = flat[low : low + step]
-            own = _IN_PLACE if target is given else source[low : low + step]
+            own = _IN_PLACE if target is sent else source[low : low + step]
             self._all("Allreduce", own, part, _OPERATIONS[op])
 
-    def _dealt_out(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
+    def _dealt_out(self, sent: np.ndarray, op: str, target: np.ndarray) -> None:
         """Give each rank a part of all arrays, which it reduces, and gather the parts."""
         size = self.size
-        part = -(-given.size // size)
-        rows = np.zeros((size, part), given.dtype)
-        rows.reshape(-1)[: given.size] = given.reshape(-1)
+        part = -(-sent.size // size)
+        rows = np.zeros((size, part), sent.dtype)
+        rows.reshape(-1)[: sent.size] = sent.reshape(-1)
         arrived = np.empty_like(rows)
         self._all("Alltoall", _bytes(rows), _bytes(arrived))
         own = reduced(list(arrived), op)
         self._all("Allgather", _bytes(own), _bytes(rows))
-        target.reshape(-1)[...] = rows.reshape(-1)[: given.size]
+        target.reshape(-1)[...] = rows.reshape(-1)[: sent.size]
 
     def _through_memory(
         self, arrays: Sequence[np.ndarray], op: str, targets: Sequence[np.ndarray]
@@ -206,43 +206,43 @@ class MPIRank(Communicator):
 
     def reduce_scatter(self, array: Any, op: str, out: Any = None) -> Any:
         """Return this rank's row of the joined arrays."""
-        given = _contiguous(array)
-        target = np.empty(given.shape[1:], given.dtype) if out is None else out
-        with self._waiting(f"the {op} and scatter", given):
-            if self.size == 1 or _by_hand(given.dtype, op) or not given.size:
-                arrived = np.empty_like(given)
-                self._all("Alltoall", _bytes(given), _bytes(arrived))
+        sent = _contiguous(array)
+        target = np.empty(sent.shape[1:], sent.dtype) if out is None else out
+        with self._waiting(f"the {op} and scatter", sent):
+            if self.size == 1 or _by_hand(sent.dtype, op) or not sent.size:
+                arrived = np.empty_like(sent)
+                self._all("Alltoall", _bytes(sent), _bytes(arrived))
                 reduced(list(arrived), op, target)
             else:
-                self._all("Reduce_scatter_block", given, target, _OPERATIONS[op])
+                self._all("Reduce_scatter_block", sent, target, _OPERATIONS[op])
         return target
 
     # ---- Values that move
 
     def allgather(self, array: Any, out: Any = None) -> Any:
         """Return the arrays of all ranks along a new first axis."""
-        given = self._given(array)
-        target = self._xp.empty((self.size, *given.shape), given.dtype) if out is None else out
-        with self._waiting("a gather", given):
-            self._all("Allgather", _bytes(given), _bytes(target))
+        sent = self._given(array)
+        target = self._xp.empty((self.size, *sent.shape), sent.dtype) if out is None else out
+        with self._waiting("a gather", sent):
+            self._all("Allgather", _bytes(sent), _bytes(target))
         return target
 
     def broadcast(self, array: Any, root: int, out: Any = None) -> Any:
         """Return the array of one rank."""
-        given = self._given(array)
-        target = self._xp.empty_like(given) if out is None else out
-        if self.rank == root and target is not given:
-            target[...] = given
-        with self._waiting(f"a broadcast from {root}", given):
+        sent = self._given(array)
+        target = self._xp.empty_like(sent) if out is None else out
+        if self.rank == root and target is not sent:
+            target[...] = sent
+        with self._waiting(f"a broadcast from {root}", sent):
             self._all("Bcast", _bytes(target), root)
         return target
 
     def alltoall(self, array: Any, out: Any = None) -> Any:
         """Return the rows that the ranks have for this one."""
-        given = self._given(array)
-        target = self._xp.empty_like(given) if out is None else out
-        with self._waiting("an exchange of rows", given):
-            own = given.copy() if target is given else given
+        sent = self._given(array)
+        target = self._xp.empty_like(sent) if out is None else out
+        with self._waiting("an exchange of rows", sent):
+            own = sent.copy() if target is sent else sent
             self._all("Alltoall", _bytes(own), _bytes(target))
         return target
 
@@ -278,10 +278,10 @@ class MPIRank(Communicator):
 
     def sendrecv(self, array: Any, to: int, out: Any, source: int, tag: int) -> Any:
         """Send an array to one rank while another one's is received."""
-        given = self._given(array)
+        own = self._given(array)
         self._given(out)
         with self._waiting(f"a message of rank {source}", out):
-            kept = given.copy() if out is array else given
+            kept = own.copy() if out is array else own
             self._ready()
             if self._crowded:
                 sent = self._data.Isend(_bytes(kept), to, tag)
@@ -296,8 +296,8 @@ class MPIRank(Communicator):
     def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
         """Return a Python object of each rank."""
         with self._waiting(what, None):
-            told = self._control.allgather((what, value))
-        for rank, (theirs, _) in enumerate(told):
+            answers = self._control.allgather((what, value))
+        for rank, (theirs, _) in enumerate(answers):
             if purpose(theirs) != purpose(what):
                 raise CommunicationError(
                     message(
@@ -306,7 +306,7 @@ class MPIRank(Communicator):
                         hint="the same functions with the same distribute= on every rank",
                     )
                 )
-        return [given for _, given in told]
+        return [answer for _, answer in answers]
 
     def agree(self, failure: Any, what: str) -> list[Any] | None:
         """Return the failure of each rank, or None where none failed."""
@@ -319,15 +319,15 @@ class MPIRank(Communicator):
                     self._turnstile = self._made_turnstile()
                     failed = self._turnstile.meet(failed, what)
                 else:
-                    found = np.array([failed], np.int32)
-                    self._all("Allreduce", _IN_PLACE, found, MPI.MAX)
-                    failed = bool(found[0])
+                    any_failed = np.array([failed], np.int32)
+                    self._all("Allreduce", _IN_PLACE, any_failed, MPI.MAX)
+                    failed = bool(any_failed[0])
         return self.exchange(failure, f"the causes of a failure in {what}") if failed else None
 
     def _made_turnstile(self) -> Turnstile:
         window = MPI.Win.Allocate_shared(BYTES, 1, MPI.INFO_NULL, self._data)
-        held: list[Any] = [window.Shared_query(rank)[0] for rank in range(self.size)]
-        arrays: list[Any] = [np.frombuffer(memory, np.int64) for memory in held]
+        shared: list[Any] = [window.Shared_query(rank)[0] for rank in range(self.size)]
+        arrays: list[Any] = [np.frombuffer(memory, np.int64) for memory in shared]
         words = [memoryview(array) for array in arrays]
         words[self.rank][0] = words[self.rank][1] = 0
         self._all("Barrier")
@@ -349,13 +349,13 @@ class MPIRank(Communicator):
         """Return a rank and the object that it posted first, or None."""
         SENT.reap()
         status = MPI.Status()
-        wanted = MPI.ANY_SOURCE if source is None else source
-        arrived = self._control.Improbe(wanted, POSTED + tag, status)
+        sender = MPI.ANY_SOURCE if source is None else source
+        arrived = self._control.Improbe(sender, POSTED + tag, status)
         if arrived is None:
             return None
-        held = bytearray(status.Get_count(MPI.BYTE))
-        arrived.Recv([held, MPI.BYTE])
-        return int(status.Get_source()), pickle.loads(held)
+        buffer = bytearray(status.Get_count(MPI.BYTE))
+        arrived.Recv([buffer, MPI.BYTE])
+        return int(status.Get_source()), pickle.loads(buffer)
 
     # ---- Beside other work, and the end
 

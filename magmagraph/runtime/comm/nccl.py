@@ -53,8 +53,10 @@ class NcclRank(Communicator):
         super().__init__(host.rank, host.size)
         self._mesh = host.mesh
         self.host, self._cupy, self._nccl = host, cupy, nccl
-        found = host.from_first(nccl.get_unique_id() if host.rank == 0 else None, "NCCL's start")
-        self._ranks = _kept(nccl.NcclCommunicator(self.size, found, self.rank))
+        identifier = host.from_first(
+            nccl.get_unique_id() if host.rank == 0 else None, "NCCL's start"
+        )
+        self._ranks = _kept(nccl.NcclCommunicator(self.size, identifier, self.rank))
 
     def group(self, axes: Any) -> Communicator:
         """Return the communicator of the ranks that differ from this one in some axes alone."""
@@ -70,8 +72,8 @@ class NcclRank(Communicator):
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Return the communicator of the ranks of one colour, in the order of their keys."""
-        found = self.host.split(color, key)
-        return None if found is None else NcclRank(found, self._cupy, self._nccl)
+        group = self.host.split(color, key)
+        return None if group is None else NcclRank(group, self._cupy, self._nccl)
 
     @staticmethod
     def reduces(dtype: Any, op: str) -> bool:
@@ -194,8 +196,8 @@ class NcclRank(Communicator):
 
     def recv(self, out: Any, source: int, tag: int) -> Any:
         """Wait for an array of a rank."""
-        held = self._cupy.asnumpy(out)
-        out.set(self.host.recv(held, source, tag))
+        host_copy = self._cupy.asnumpy(out)
+        out.set(self.host.recv(host_copy, source, tag))
         return out
 
     # ---- What the host does
@@ -238,9 +240,11 @@ class NcclLine:
     """
 
     def __init__(self, pair: Communicator, sends: bool, cupy: Any, nccl: Any) -> None:
-        found = pair.from_first(nccl.get_unique_id() if pair.rank == 0 else None, "NCCL's start")
+        identifier = pair.from_first(
+            nccl.get_unique_id() if pair.rank == 0 else None, "NCCL's start"
+        )
         self.sends, self._other = sends, 1 - pair.rank
-        self._ranks = _kept(nccl.NcclCommunicator(2, found, pair.rank))
+        self._ranks = _kept(nccl.NcclCommunicator(2, identifier, pair.rank))
         # The first message makes the connection, which a stream that is captured could not.
         first, stream = cupy.zeros(1, "uint8"), cupy.cuda.get_current_stream()
         self.pass_on(first.data.ptr, first.nbytes, stream)

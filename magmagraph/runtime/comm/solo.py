@@ -80,10 +80,10 @@ class Solo(Communicator):
 
     def poll(self, source: int | None = None, tag: int = 0) -> tuple[int, Any] | None:
         """Return what was posted first with the tag, or None."""
-        for place, (theirs, held) in enumerate(self._posted):
+        for place, (theirs, content) in enumerate(self._posted):
             if theirs == tag:
                 del self._posted[place]
-                return 0, pickle.loads(held)
+                return 0, pickle.loads(content)
         return None
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:

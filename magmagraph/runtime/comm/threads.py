@@ -173,7 +173,7 @@ class ThreadRank(Communicator):
                         need="the same collectives, of one shape and dtype, in one order",
                     )
                 )
-        return [given for _, _, given in laid]
+        return [answer for _, _, answer in laid]
 
     def _arrays(self, name: str, array: Any) -> list[np.ndarray]:
         own = np.array(_host(array))
@@ -252,11 +252,11 @@ class ThreadRank(Communicator):
         with world.changed:
             if world.failed is not None:
                 world.wait(lambda: False, str)
-            for place, (sender, receiver, theirs, held) in enumerate(world.posted):
-                wanted = sender in self._members and receiver == self._own and theirs == tag
-                if wanted and source in (None, self._members.index(sender)):
+            for place, (sender, receiver, theirs, content) in enumerate(world.posted):
+                matches = sender in self._members and receiver == self._own and theirs == tag
+                if matches and source in (None, self._members.index(sender)):
                     del world.posted[place]
-                    return self._members.index(sender), pickle.loads(held)
+                    return self._members.index(sender), pickle.loads(content)
         return None
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:

@@ -41,8 +41,8 @@ class SharedMemory:
         self._rank, self._size = communicator.Get_rank(), communicator.Get_size()
         self._buffers = []
         for rank in range(self._size):
-            held, _ = window.Shared_query(rank)
-            whole = np.frombuffer(held, np.uint8)
+            buffer, _ = window.Shared_query(rank)
+            whole = np.frombuffer(buffer, np.uint8)
             self._buffers.append((whole[:PIECE], whole[PIECE:]))
         self._turn = 0
         self._free = False  # whether nobody reads the last buffers any more

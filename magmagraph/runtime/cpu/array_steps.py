@@ -62,23 +62,23 @@ class ArraySteps:
         """Return the array of a value that is the same in all calls, or None."""
         seen = self._seen.get(value)
         if seen is None:
-            held = self._base[value.slot]
-            if held is None:
+            array = self._base[value.slot]
+            if array is None:
                 return None
-            seen = held.view(value.type.dtype).reshape(shape_of(value.type))
+            seen = array.view(value.type.dtype).reshape(shape_of(value.type))
             self._seen[value] = seen
         return seen
 
     def _arrays(self, values: Sequence[Value]) -> Callable[[], list[Array]]:
         """Return what gives the arrays of some values now; those that stay are looked up once."""
-        held = [*map(self.fixed, values)]
-        moving = [(i, value) for i, value in enumerate(values) if held[i] is None]
+        fixed_arrays = [*map(self.fixed, values)]
+        moving = [(i, value) for i, value in enumerate(values) if fixed_arrays[i] is None]
 
         def arrays() -> list[Any]:
-            found = held.copy()
+            current = fixed_arrays.copy()
             for i, value in moving:
-                found[i] = self.view(value)
-            return found
+                current[i] = self.view(value)
+            return current
 
         return arrays
 
@@ -116,26 +116,26 @@ class ArraySteps:
             at, to = at + len(operands), to + len(results)
             arrays, outs = [*map(self.fixed, operands)], [*map(self.fixed, results)]
             moving = [
-                (held, i, value)
-                for held, values in ((arrays, operands), (outs, results))
+                (arrays_of, i, value)
+                for arrays_of, values in ((arrays, operands), (outs, results))
                 for i, value in enumerate(values)
-                if held[i] is None
+                if arrays_of[i] is None
             ]
             parts.append((Tiles(body, self._sizes, arrays, outs), arrays, outs, moving))
 
         def run() -> None:
             for tiles, arrays, outs, moving in parts:
-                for held, i, value in moving:
-                    held[i] = self.view(value)
+                for arrays_of, i, value in moving:
+                    arrays_of[i] = self.view(value)
                 tiles.run(arrays, outs)
-                for held, i, _ in moving:
-                    held[i] = None
+                for arrays_of, i, _ in moving:
+                    arrays_of[i] = None
 
         return run
 
     def _expression(self, step: Step) -> Run:
         sizes = self._sizes
-        given, made = self._arrays(step.inputs), self._arrays(step.outputs)
+        operands, results = self._arrays(step.inputs), self._arrays(step.outputs)
         into = step.node.op.kernel.into
         if into is not None:
             attrs = bind_attributes(step.node.attrs, sizes)
@@ -144,9 +144,9 @@ class ArraySteps:
             several = isinstance(step.node.type, tuple)
 
             def write() -> None:
-                targets = made()
+                targets = results()
                 with np.errstate(all="ignore"):
-                    into(np, tuple(targets) if several else targets[0], *given(), **attrs)
+                    into(np, tuple(targets) if several else targets[0], *operands(), **attrs)
 
             return write
 
@@ -157,9 +157,9 @@ class ArraySteps:
         bound = None if bodies else bind_attributes(step.node.attrs, sizes)
 
         def evaluate() -> None:
-            found = apply(step.node, given(), sizes, body=made_body, attrs=bound)
-            several = found if isinstance(found, tuple) else (found,)
-            for target, array in zip(made(), several, strict=True):
+            result = apply(step.node, operands(), sizes, body=made_body, attrs=bound)
+            several = result if isinstance(result, tuple) else (result,)
+            for target, array in zip(results(), several, strict=True):
                 np.copyto(target, array)
 
         small = step.node.op.kind is Kind.LINALG and self._work(step) < SMALL

@@ -99,8 +99,8 @@ class NumpyBound:
         self._arena = aligned_empty(max(1, plan.arena or 0))
         self._base = [self._memory_of(slot) for slot in plan.slots]
         self._address = [
-            0 if held is None else Address(address_of(held), slot)
-            for held, slot in zip(self._base, plan.slots, strict=True)
+            0 if array is None else Address(address_of(array), slot)
+            for array, slot in zip(self._base, plan.slots, strict=True)
         ]
         self._dynamic: dict[int, np.ndarray] = {}
         self._steps = ArraySteps(plan, self._base, self._dynamic)
@@ -122,25 +122,25 @@ class NumpyBound:
             if value is None:  # an extent, or a rank's number
                 leaf = slot.owner.op
                 value = leaf.evaluate(np, **bind_attributes(attrs, self.sizes))
-            held = np.ascontiguousarray(value).reshape(np.shape(value))
-            self._keep.append(held)
-            return held
+            array = np.ascontiguousarray(value).reshape(np.shape(value))
+            self._keep.append(array)
+            return array
         return None
 
     def _written_states(self) -> list[Any]:
-        found: dict[int, Any] = {}
+        states: dict[int, Any] = {}
         for step in self.plan.steps:
             for value in step.outputs:
                 slot = self.plan.slots[value.slot]
                 if slot.place is Place.STATE:
-                    found[value.slot] = slot.owner
-        return list(found.values())
+                    states[value.slot] = slot.owner
+        return list(states.values())
 
     def _segments(self, plan: Plan) -> tuple[list[Any], list[Any]]:
         """Return the segments before and after the commit point."""
         parts: tuple[list[Any], list[Any]] = ([], [])
-        made = StepArgs(plan, self.prepared, self._address, self._keep)
-        self.ways = made.ways
+        step_args = StepArgs(plan, self.prepared, self._address, self._keep)
+        self.ways = step_args.ways
         for part, numbers in (
             (parts[0], range(plan.commit)),
             (parts[1], range(plan.commit, len(plan.steps))),
@@ -149,7 +149,7 @@ class NumpyBound:
             for number in numbers:
                 step = plan.steps[number]
                 try:
-                    cells = made.of(step, number)
+                    cells = step_args.of(step, number)
                 except Refused as refused:
                     self.prepared.note(number, step, refused)
                     cells = None
@@ -339,8 +339,8 @@ class NumpyBound:
         """Return whether kernels may write straight into the caller's arrays."""
         if self.plan.guard:
             return False  # what is not finite must not reach them
-        held = [*feeds, *(state.data for state in self._states)]
-        spans = [(address_of(array), array.nbytes) for array in held]
+        arrays = [*feeds, *(state.data for state in self._states)]
+        spans = [(address_of(array), array.nbytes) for array in arrays]
         for target, fetch in zip(out, self.plan.fetches, strict=True):
             if target.dtype != fetch.type.dtype or not target.flags.carray:
                 return False

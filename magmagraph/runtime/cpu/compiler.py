@@ -147,10 +147,10 @@ def served_library(source: str) -> Library | None:
 
 def _served(flag: str, source: str) -> str | None:
     """Return the key of a library that came with the wheel, loaded, or None."""
-    found = installed.portable_library(flag, source)
-    if found is None:
+    library = installed.portable_library(flag, source)
+    if library is None:
         return None
-    key, path = found
+    key, path = library
     if key not in _loaded:
         try:
             _keep(key, path)
@@ -165,17 +165,17 @@ def _compiled(flags: Sequence[str], sources: Sequence[str]) -> list[str]:
         return []
     compiler = find_compiler()
     keys = [library_key(compiler, *what) for what in zip(flags, sources, strict=True)]
-    wanted = dict(zip(keys, zip(flags, sources, strict=True), strict=True))
+    requests = dict(zip(keys, zip(flags, sources, strict=True), strict=True))
     begun = {}
     if _started:
-        runs = {key: _started.get(_run_key(compiler, *what)) for key, what in wanted.items()}
+        runs = {key: _started.get(_run_key(compiler, *what)) for key, what in requests.items()}
         begun = {key: run for key, run in runs.items() if run is not None}
-    missing = {key for key in wanted if key not in begun and not _is_there(key)}
+    missing = {key for key in requests if key not in begun and not _is_there(key)}
     if missing:
-        _build(compiler, {key: what for key, what in wanted.items() if key in missing})
+        _build(compiler, {key: what for key, what in requests.items() if key in missing})
     for run in begun.values():
         run.keeper.join()
-    failed = {key: wanted[key] for key in begun if not _is_there(key)}
+    failed = {key: requests[key] for key in begun if not _is_there(key)}
     if failed:
         _build(compiler, failed)
     return keys
@@ -203,13 +203,13 @@ def start_libraries(
     pairs = [pair for pair in zip(usual, sources, strict=True) if _served(*pair) is None]
     if not pairs:
         return
-    compiler, known = expected()
+    compiler, is_expected = expected()
     flags, sources = [flag for flag, _ in pairs], [source for _, source in pairs]
     keys = [library_key(compiler, *pair) for pair in pairs]
     for key, flag, source in zip(keys, flags, sources, strict=True):
         with _lock:
             run = _run_key(compiler, flag, source)
-            if run in _started or (known and _is_there(key)):
+            if run in _started or (is_expected and _is_there(key)):
                 continue
             lock = _lock_of(run)
             if not lock.take():

@@ -105,8 +105,8 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     key = probe_key(command)
     kept = _kept(command, key)
     if kept is not None:
-        for known in [known for known in list(_asked) if known[0] == command]:
-            asked = _asked.pop(known, None)  # another process was told first
+        for question in [question for question in list(_asked) if question[0] == command]:
+            asked = _asked.pop(question, None)  # another process was told first
             if asked is not None:  # and no thread beside this one has seen it
                 end_run(asked)
         return kept
@@ -115,10 +115,10 @@ def _probe(command: tuple[str, ...]) -> Compiler:
         flags = BASE_FLAGS + extra
         asked = _asked.pop((command, flags), None)
         done = _answer(command, asked or _ask(command, flags))
-        found = told(command, flags, done)
-        if found is not None:
-            default_choices().set(key, {"version": found.version, "flags": list(found.flags)})
-            return found
+        answer = told(command, flags, done)
+        if answer is not None:
+            default_choices().set(key, {"version": answer.version, "flags": list(answer.flags)})
+            return answer
         reason = reason or done.stderr.strip()[-500:] or f"it ends with code {done.returncode}"
     raise unavailable(f"{shlex.join(command)} is no C compiler that can be used: {reason}")
 

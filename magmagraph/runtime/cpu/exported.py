@@ -268,9 +268,9 @@ class Image:
 
     def _in_slot(self, slot: Slot, cell: str, bound: NumpyBound, arena: int) -> str:
         if slot.place is Place.CONSTANT:
-            held = bound.held(slot.index)
-            assert held is not None
-            return f"(void*){self._constant(held)}"
+            array = bound.held(slot.index)
+            assert array is not None
+            return f"(void*){self._constant(array)}"
         if slot.place is Place.ARENA:
             assert slot.offset is not None
             self._places.append((cell, arena + slot.offset))
@@ -382,8 +382,8 @@ class Image:
             if members:
                 inside = ",\n    ".join(members)
                 self._lines.append(f"static {kind} {name}_{number}[] = {{\n    {inside}\n}};")
-            held = f"{name}_{number}" if members else "0"
-            fields.append(f"{held}, {len(members)}" if counted else held)
+            member_table = f"{name}_{number}" if members else "0"
+            fields.append(f"{member_table}, {len(members)}" if counted else member_table)
         self._lines.append(
             f"static const mg_program program_{number} = {{ {steps.name}, {steps.before}, "
             f"{len(steps.order)},\n    "
@@ -396,7 +396,7 @@ class Image:
 
     def _labels(self, labels: Labels) -> str:
         ignored = labels.ignored
-        name, count, cells, held, result = "0", 0, "0", 0, 0
+        name, count, cells, name_place, result = "0", 0, "0", 0, 0
         if labels.bound is not None:
             bound = labels.bound
             steps = self._program(bound)
@@ -405,19 +405,19 @@ class Image:
             for address in bound.result_addresses()[0]:
                 self._places.append((self._cell(address), result))
             names = [f"&{self._cell(address)}" for address in bound.feed_addresses()[0]]
-            held = len(names)
+            name_place = len(names)
             if names:
                 cells = f"(void** const[]){{ {', '.join(names)} }}"
         return (
             f"{{ {labels.feed}, {c_string(labels.input)}, {c_string(labels.function)}, "
             f"{labels.dtype.itemsize}, {int(labels.dtype.kind == 'i')}, {labels.count}, "
             f"{labels.classes}, {int(ignored is not None)}, {ignored or 0}, {name}, {count}, "
-            f"{cells}, {held}, {result} }}"
+            f"{cells}, {name_place}, {result} }}"
         )
 
     def _finite(self, plan: Plan, arena: int) -> list[str]:
         """Return rows that check results and new values, as `nan="raise"` asks."""
-        found, written = [], set()
+        checks, written = [], set()
         for step in plan.steps[plan.commit :]:
             target = plan.slots[step.outputs[0].slot]
             written.add(target.index)
@@ -427,11 +427,11 @@ class Image:
                 if state
                 else f"result {target.owner}"
             )
-            found.append((step.inputs[0], what))
+            checks.append((step.inputs[0], what))
         for i, fetch in enumerate(plan.fetches):
             if fetch.slot not in written:
-                found.append((fetch, f"result {i}"))
-        rows = [self._finite_row(plan, value, what, arena) for value, what in found]
+                checks.append((fetch, f"result {i}"))
+        rows = [self._finite_row(plan, value, what, arena) for value, what in checks]
         return [row for row in rows if row]
 
     def _finite_row(self, plan: Plan, value: Value, what: str, arena: int) -> str:
@@ -502,19 +502,19 @@ class Image:
         return "\n".join([*lines, text]).replace("@P@", self.prefix)
 
     def _variable_tables(self) -> list[str]:
-        known = [self.variables[id(state)] for state in self.states]
+        variables = [self.variables[id(state)] for state in self.states]
         rows = [
             f"    {{ {c_string(a.name)}, {c_string(a.dtype.name)}, {len(a.shape)}, "
             f"{self._shape(a.shape)}, {a.bytes} }},"
-            for a, _ in known
+            for a, _ in variables
         ]
-        offsets = ", ".join(str(at) for _, at in known)
+        offsets = ", ".join(str(at) for _, at in variables)
         return [
             f"static const {self.prefix}_array variables[] = {{",
             *(rows or ["    { 0, 0, 0, 0, 0 },"]),
             "};",
             f"static const int64_t variable_offsets[] = {{ {offsets or '0'} }};",
-            f"#define MG_VARIABLES {len(known)}u",
+            f"#define MG_VARIABLES {len(variables)}u",
             f"static const char file_header[] = {c_string(self.file_header().decode())};",
         ]
 
@@ -550,8 +550,8 @@ class Image:
                 declared[f"void {function}(int64_t, int64_t, {pointers});"] = None
                 routines = [f"MG_BLAS_NAME({library.blas}{name})" for name in ("gemm", "gemv")]
                 declared |= dict.fromkeys(f"extern void {name}(void);" for name in routines)
-                held = ", ".join(f"(void*){name}" for name in routines)
-                calls.append(f"    {function}(MG_BLAS_INTERFACE, 0, {held}, 0, 0);")
+                addresses = ", ".join(f"(void*){name}" for name in routines)
+                calls.append(f"    {function}(MG_BLAS_INTERFACE, 0, {addresses}, 0, 0);")
             if library.products is not None:
                 function = self._external(library, "mg_set_products")
                 declared[f"void {function}(void*, void*, void*);"] = None
@@ -560,8 +560,8 @@ class Image:
                     for name in ("mg_product", "mg_products_begin", "mg_products_end")
                 ]
                 declared |= dict.fromkeys(f"extern void {name}(void);" for name in names)
-                held = ", ".join(f"(void*){name}" for name in names)
-                calls.append(f"    {function}({held});")
+                addresses = ", ".join(f"(void*){name}" for name in names)
+                calls.append(f"    {function}({addresses});")
         head = [_BLAS] if self.blas else []
         return [*head, *declared, "static void join_libraries(void)", "{", *calls, "}"]
 

@@ -159,9 +159,9 @@ def _read(folder: Path, record: Any) -> Installed:
     if "portable" in record:
         portable = {str(name): files(entries) for name, entries in record["portable"].items()}
         return Installed(folder, "", {}, "", {}, portable)
-    known = {name: record["compiler"][name] for name in ("command", "version", "flags")}
+    compiler = {name: record["compiler"][name] for name in ("command", "version", "flags")}
     libraries = files(record["libraries"])
-    return Installed(folder, str(record["probe"]), known, str(record["machine"]), libraries, {})
+    return Installed(folder, str(record["probe"]), compiler, str(record["machine"]), libraries, {})
 
 
 @functools.lru_cache(maxsize=64)

@@ -90,14 +90,14 @@ def _build_all(
     sources: Iterable[Fixed], folder: Path, compiler: Compiler, suffix: str, end: float
 ) -> dict[str, dict[str, str]]:
     """Build sources, and return by name the file of each that was built, and its digest."""
-    wanted = sorted(sources, key=lambda fixed: -len(fixed.source))
+    ordered = sorted(sources, key=lambda fixed: -len(fixed.source))
     built: dict[str, dict[str, str]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
         ThreadPoolExecutor(max(1, allowed_cores())) as pool,
     ):
-        made = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), wanted)
-        for fixed, data in zip(wanted, made, strict=True):
+        contents = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), ordered)
+        for fixed, data in zip(ordered, contents, strict=True):
             if data is None:
                 continue
             name = f"{fixed.name}{suffix}.so"

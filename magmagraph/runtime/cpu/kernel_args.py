@@ -138,7 +138,7 @@ _ones_held: dict[np.dtype, np.ndarray] = {}
 def _ones(count: int, dtype: np.dtype) -> np.ndarray:
     """Return at least `count` ones, shared by all plans."""
     with _ones_lock:
-        held = _ones_held.get(dtype)
-        if held is None or held.size < count:
-            held = _ones_held[dtype] = np.ones(max(count, 1024), dtype)
-        return held
+        ones = _ones_held.get(dtype)
+        if ones is None or ones.size < count:
+            ones = _ones_held[dtype] = np.ones(max(count, 1024), dtype)
+        return ones

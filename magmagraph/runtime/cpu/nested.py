@@ -148,20 +148,20 @@ def loop_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[in
         if place >= carries:
             kind, stride = _ROW, _row_bytes(step.outputs[place].type)
         cells += [Cell(address, kind, argument, stride) for address in addresses]
-    held = []
+    loop_carries = []
     for place in range(carries):
         size = int(step.outputs[place].type.bytes)
         memory = [aligned_empty(max(1, size)) for _ in range(2)]
         keep.append(memory)
         buffers = (ctypes.c_void_p * 2)(*map(address_of, memory))
-        held.append(Carry(results + place, place, buffers, size))
+        loop_carries.append(Carry(results + place, place, buffers, size))
     rows = [Rows(place, int(step.outputs[place].type.bytes)) for place in range(carries, results)]
     if stacks:
         length = int(step.inputs[carries].type.shape[0])
     else:
         bounds = attrs["length"]
         length = -1 if bounds is None else _number(bounds, sizes)
-    nest = _nest(bound, cells, held, rows, keep)
+    nest = _nest(bound, cells, loop_carries, rows, keep)
     nest.length, nest.reverse, nest.flag = length, bool(attrs["reverse"]), _FLAGS[attrs["flag"]]
     keep.append(nest)
     return _function("mg_loop", [bound]), Address(ctypes.addressof(nest), nest)

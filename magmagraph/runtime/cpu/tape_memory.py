@@ -64,8 +64,8 @@ class Program:
     def run(self) -> None:
         """Make every call."""
         registers = self.registers
-        for function, pick, to, made in self.calls:
-            if made:
+        for function, pick, to, new_array in self.calls:
+            if new_array:
                 function(*pick(registers), out=registers[to])
             else:
                 registers[to] = function(*pick(registers))
@@ -102,12 +102,12 @@ class _Placing:
         self.arrays = arrays
         self.shared = shared
         self.writes = list(writes)
-        wanted = {value for value, _ in writes}
+        written = {value for value, _ in writes}
         needed: list[Call] = []
         for call in reversed(calls):
-            if call.result in wanted:
+            if call.result in written:
                 needed.append(call)
-                wanted.update(call.operands)
+                written.update(call.operands)
         self.calls = needed[::-1]
         self._keep_apart()
         self.place: dict[int, int] = {}
@@ -132,8 +132,11 @@ class _Placing:
         made_by = {call.result: i for i, call in enumerate(self.calls)}
         left = []
         for value, target in self.writes:
-            held, wanted = self.values[value], self.values[target]
-            fits = held.made and (held.shape, held.dtype) == (wanted.shape, wanted.dtype)
+            source_array, target_array = self.values[value], self.values[target]
+            fits = source_array.made and (source_array.shape, source_array.dtype) == (
+                target_array.shape,
+                target_array.dtype,
+            )
             if not fits or value in self.place or self._read_after(made_by[value], target):
                 left.append((value, target))
             else:
@@ -162,34 +165,34 @@ class _Placing:
         """Return calls and registers."""
         registers: list[Any] = [self.arrays.get(n) for n in range(len(self.values))]
         waiting: dict[int, list[Array]] = {}  # memory that is free, by its size
-        held: dict[int, Array] = {}
+        live: dict[int, Array] = {}
         for i, call in enumerate(self.calls):
             value = self.values[call.result]
             if value.made and call.result not in self.place:
-                memory = self._over(i, call, held)
+                memory = self._over(i, call, live)
                 if memory is None:
                     size = math.prod(value.shape) * value.dtype.itemsize
                     ready = waiting.get(size)
                     memory = ready.pop() if ready else aligned_empty(max(1, size))[:size]
-                held[call.result] = memory
+                live[call.result] = memory
                 registers[call.result] = memory.view(value.dtype).reshape(value.shape)
             for operand in {*call.operands, call.result}:
-                if self.last.get(operand, i) <= i and operand in held:
-                    memory = held.pop(operand)
+                if self.last.get(operand, i) <= i and operand in live:
+                    memory = live.pop(operand)
                     waiting.setdefault(memory.nbytes, []).append(memory)
-        made = [self._bound(call) for call in self.calls]
-        made += [(copied, _picking([self._at(v)]), t, True) for v, t in self.writes]
+        calls = [self._bound(call) for call in self.calls]
+        calls += [(copied, _picking([self._at(v)]), t, True) for v, t in self.writes]
         free = [call.result for call in self.calls if not self.values[call.result].made]
-        return Program(made, registers, free)
+        return Program(calls, registers, free)
 
-    def _over(self, position: int, call: Call, held: dict[int, Array]) -> Array | None:
+    def _over(self, position: int, call: Call, live: dict[int, Array]) -> Array | None:
         """Return the memory of an operand that is read here for the last time."""
         value = self.values[call.result]
         for operand in call.operands if call.over else ():
             other = self.values[operand]
             alike = (other.shape, other.dtype) == (value.shape, value.dtype)
-            if alike and operand in held and self.last[operand] == position:
-                return held.pop(operand)
+            if alike and operand in live and self.last[operand] == position:
+                return live.pop(operand)
         return None
 
     def _at(self, value: int) -> int:
@@ -197,8 +200,8 @@ class _Placing:
 
     def _bound(self, call: Call) -> tuple[Callable[..., Any], Callable[[Any], Any], int, bool]:
         operands = [self._at(n) for n in call.operands]
-        made = self.values[call.result].made
-        return call.function, _picking(operands), self._at(call.result), made
+        new_array = self.values[call.result].made
+        return call.function, _picking(operands), self._at(call.result), new_array
 
 
 def _picking(registers: Sequence[int]) -> Callable[[Any], Any]:

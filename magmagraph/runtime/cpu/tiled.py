@@ -270,9 +270,9 @@ class Tiles:
             if node.op.reduction is not None or not all(n in single for n in operands):
                 continue
             with np.errstate(all="ignore"):
-                made = evaluated(node, self.sizes)(*(widened(single[n]) for n in operands))
-            if made.size == 1:
-                single[node] = made.astype(node.dtype).reshape((1,) * len(self.extents))
+                folded = evaluated(node, self.sizes)(*(widened(single[n]) for n in operands))
+            if folded.size == 1:
+                single[node] = folded.astype(node.dtype).reshape((1,) * len(self.extents))
 
     def _count_shape(self, node: Node) -> tuple[int, ...]:
         loops = self.region.values[node].loops
@@ -282,8 +282,8 @@ class Tiles:
         """Return what differs by position alone."""
         axes = self.region.counters[node]
         shape = concrete(node.shape, self.sizes)
-        found: dict[Node, Array] = {}
-        operands = [self._one(source, found) for source in self._operands(node)]
+        counted: dict[Node, Array] = {}
+        operands = [self._one(source, counted) for source in self._operands(node)]
         whole = node.op.evaluate(np, *operands, **bind_attributes(node.attrs, self.sizes))
         loops = self.region.values[node].loops
         if len(loops) < sum(axis is not None for axis in axes):  # positions along one axis
@@ -298,7 +298,7 @@ class Tiles:
         assert seen.whole is not None
         return seen.whole
 
-    def _one(self, node: Node, found: dict[Node, Array]) -> Array:
+    def _one(self, node: Node, counted: dict[Node, Array]) -> Array:
         """Return a value of one element that positions depend on."""
         if node in self._single:
             return self._single[node].reshape(())
@@ -306,11 +306,11 @@ class Tiles:
             whole = self._sources[node].whole
             assert whole is not None
             return whole.reshape(())
-        if node not in found:
-            operands = [self._one(source, found) for source in self._operands(node)]
+        if node not in counted:
+            operands = [self._one(source, counted) for source in self._operands(node)]
             value = node.op.evaluate(np, *operands, **bind_attributes(node.attrs, self.sizes))
-            found[node] = np.asarray(value, node.dtype).reshape(())
-        return found[node]
+            counted[node] = np.asarray(value, node.dtype).reshape(())
+        return counted[node]
 
     def _all(self) -> Slices:
         return tuple(slice(0, n) for n in self.extents)
@@ -322,15 +322,15 @@ class Tiles:
         if any(indexed(f.node.op) and not f.row for f in region.folds):
             return [whole]  # positions are found in one piece
         item = max((n.dtype.itemsize for n in region.values), default=1)
-        wanted = TILE_BYTES // item
+        elements = TILE_BYTES // item
         size = math.prod(self.extents[: region.depth])
         cuts: list[list[slice]] = []
         for loop in region.outer:
-            if size <= wanted:
+            if size <= elements:
                 break
             n = self.extents[loop]
             size //= max(1, n)
-            step = max(1, wanted // max(1, size))
+            step = max(1, elements // max(1, size))
             size *= min(step, n)
             cuts.append([slice(i, min(i + step, n)) for i in range(0, n, step)])
         tiles = []
@@ -370,14 +370,14 @@ class Tiles:
             number = writing.given(source)
             writing.numbers[node] = writing.script.cast(number, node.dtype)
         late = [o for o in self.region.outputs if o.epilogue]
-        wanted = [self.region.values[o.node].source for o in late]
+        pending = [self.region.values[o.node].source for o in late]
         below: set[Node] = set()
-        while wanted:
-            node = wanted.pop()
+        while pending:
+            node = pending.pop()
             # What is left of the rows is there, and so are operands, however they are seen.
             if node not in below and node not in self._left and node not in self._sources:
                 below.add(node)
-                wanted += self._operands(node)
+                pending += self._operands(node)
         for node in self._order:
             if node in below and node not in writing.numbers:
                 writing.compute(node)
@@ -523,10 +523,10 @@ def evaluated(node: Node, sizes: Mapping[str, int]) -> Callable[..., Array]:
     def evaluate(*operands: Array) -> Array:
         if op.reduction is not None:  # of one element
             (x,) = operands
-            made = op.evaluate(np, x.reshape(*x.shape, 1), axes=(x.ndim,))
+            reduced = op.evaluate(np, x.reshape(*x.shape, 1), axes=(x.ndim,))
         else:
-            made = op.evaluate(np, *operands, **attrs)
-        result = np.asarray(made).astype(dtype, copy=False)
+            reduced = op.evaluate(np, *operands, **attrs)
+        result = np.asarray(reduced).astype(dtype, copy=False)
         if not operands:
             return result
         shape = np.broadcast_shapes(*(x.shape for x in operands))

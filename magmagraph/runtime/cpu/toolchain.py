@@ -110,10 +110,10 @@ def find_command(chosen: str, search: str) -> tuple[str, ...]:
     if os.name != "posix":
         raise LookupError(f"generated kernels need a POSIX system, and this is {sys.platform}")
     try:
-        wanted = [shlex.split(chosen)] if chosen.strip() else [["cc"], ["gcc"], ["clang"]]
+        candidates = [shlex.split(chosen)] if chosen.strip() else [["cc"], ["gcc"], ["clang"]]
     except ValueError as error:
         raise LookupError(f"MAGMAGRAPH_CC is {chosen!r}: {error}") from None
-    for name, *arguments in wanted:
+    for name, *arguments in candidates:
         path = shutil.which(name, path=search)
         if path is not None:
             return (path, *arguments)
@@ -266,13 +266,13 @@ def machine() -> tuple[str, ...]:
         facts.append(os.confstr("CS_GNU_LIBC_VERSION") or "")
     except (AttributeError, ValueError, OSError):
         facts.append(platform.version())
-    wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part", "isa")
+    fields = ("model name", "flags", "Features", "CPU implementer", "CPU part", "isa")
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
                 if not line.strip():
                     break  # the first processor stands for all
-                if line.split(":")[0].strip() in wanted:
+                if line.split(":")[0].strip() in fields:
                     facts.append(line.split(":", 1)[1].strip())
     except OSError:
         facts.append(platform.processor())

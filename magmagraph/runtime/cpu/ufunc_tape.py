@@ -101,13 +101,13 @@ class UfuncTape:
         key
             What tells functions apart that do the same; the function itself unless given.
         """
-        known = (function if key is None else key, operands, dtype)
-        found = self._known.get(known)
-        if found is None:
-            found = self._known[known] = len(self.values)
+        call_key = (function if key is None else key, operands, dtype)
+        number = self._known.get(call_key)
+        if number is None:
+            number = self._known[call_key] = len(self.values)
             self.values.append(Value(shape, dtype, True))
-            self.calls.append(Call(function, operands, found, over))
-        return found
+            self.calls.append(Call(function, operands, number, over))
+        return number
 
     def free(
         self,
@@ -143,10 +143,10 @@ class UfuncTape:
         """
         before = len(self.values), len(self.calls), dict(self._known), set(self.arrays)
         try:
-            made = evaluate(np, *(Placeholder(self, number) for number in operands), **attrs)
-            if not isinstance(made, Placeholder) or len(self.calls) - before[1] > WRITTEN:
+            result = evaluate(np, *(Placeholder(self, number) for number in operands), **attrs)
+            if not isinstance(result, Placeholder) or len(self.calls) - before[1] > WRITTEN:
                 raise NotRecordable
-            return made.number
+            return result.number
         except _UNWRITABLE as error:
             del self.values[before[0] :], self.calls[before[1] :]
             self._known = before[2]
@@ -162,12 +162,12 @@ class UfuncTape:
         Unwritten
             Where it is not one function of NumPy's.
         """
-        made = self.expression(evaluate, (operand,), {"axes": axes})
+        number = self.expression(evaluate, (operand,), {"axes": axes})
         shape = self.values[operand].shape
         kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
-        if made not in self.folds or self.values[made].shape != kept:
+        if number not in self.folds or self.values[number].shape != kept:
             raise NotRecordable
-        return made
+        return number
 
     def _operand(self, value: Any, dtype: np.dtype[Any]) -> int:
         if isinstance(value, Placeholder):
@@ -176,10 +176,10 @@ class UfuncTape:
             array = np.asarray(value, None if isinstance(value, np.ndarray) else dtype)
         except OverflowError as error:
             raise NotRecordable from error
-        known = "constant", array.dtype, array.shape, array.tobytes()
-        if known not in self._known:
-            self._known[known] = self.fixed(array)
-        return self._known[known]
+        constant_key = "constant", array.dtype, array.shape, array.tobytes()
+        if constant_key not in self._known:
+            self._known[constant_key] = self.fixed(array)
+        return self._known[constant_key]
 
     def _ufunc(self, function: np.ufunc, inputs: Sequence[Any]) -> int:
         if function.nout != 1 or function.signature:
@@ -202,9 +202,9 @@ class UfuncTape:
             function.reduce(x, axis=axes, dtype=wide, out=out, keepdims=True)
 
         result = wide or probe.dtype
-        made = self.call(reduce, (operand,), kept, result, key=("fold", function, axes))
-        self.folds[made] = function
-        return made
+        number = self.call(reduce, (operand,), kept, result, key=("fold", function, axes))
+        self.folds[number] = function
+        return number
 
     def _added(self, operand: int, axes: tuple[int, ...]) -> int:
         """Return how many numbers a sum adds one after the other.

@@ -36,23 +36,23 @@ def begin(graph: Graph) -> None:
     """Start to build the libraries that a plan needs, once in a process, in the background."""
     if config.compiler == "off":
         return
-    wanted = _wanted(graph) - _begun
-    if not wanted:
+    libraries = _wanted(graph) - _begun
+    if not libraries:
         return
-    _begun.update(wanted)
+    _begun.update(libraries)
     sources: list[str] = []
     levels: list[str | None] = []
-    if "products" in wanted:
+    if "products" in libraries:
         sources.append(product_source(_FLOAT32))
         levels.append(BLAS_LEVEL)
-    if "tiles" in wanted:
+    if "tiles" in libraries:
         sources.append(tiled_source(_FLOAT32))
         levels.append(PRODUCT_LEVEL)
     for algorithm in ALGORITHMS:
-        if algorithm in wanted:
+        if algorithm in libraries:
             sources.append(convolution_source(_FLOAT32, algorithm))
             levels.append(CONVOLUTION_LEVEL)
-    for name in sorted(_POOLING & wanted):
+    for name in sorted(_POOLING & libraries):
         sources.append(pooling_source(_FLOAT32, name))
         levels.append(None)
     # Without a compiler, whoever needs a kernel meets the same error, and says so.
@@ -61,30 +61,30 @@ def begin(graph: Graph) -> None:
 
 
 def _wanted(graph: Graph) -> set[str]:
-    wanted = {"support"}
+    libraries = {"support"}
     for node in _nodes(graph):
         if node.op.kind in _PRODUCTS:
-            wanted.add("products")
+            libraries.add("products")
             factors = [operand.shape[-2:] for operand in node.inputs[:2]]
             # One row or column is for BLAS; what is wanted all the same is built when asked for.
             if len(factors) == 2 and all(len(s) == 2 and 1 not in s for s in factors):
-                wanted.add("tiles")
+                libraries.add("tiles")
         if node.op.name in _POOLING:
-            wanted.add(node.op.name)
+            libraries.add(node.op.name)
         elif node.op.kind is Kind.CONVOLUTION and node.op.kernel.algorithms is not None:
             # Where the user named one there is nothing to choose from: it is built when asked for.
-            found = node.op.kernel.algorithms(node)
-            wanted.update(found)
-            if any(map(needs_products, found)):
-                wanted.add("products")
-    return wanted
+            algorithms = node.op.kernel.algorithms(node)
+            libraries.update(algorithms)
+            if any(map(needs_products, algorithms)):
+                libraries.add("products")
+    return libraries
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
     """Yield the nodes of a graph and of the bodies that its nodes hold."""
     for node in graph.nodes:
         yield node
-        held = (*node.attrs.get("bodies", ()), node.attrs.get("body"))
-        for body in held:
+        bodies = (*node.attrs.get("bodies", ()), node.attrs.get("body"))
+        for body in bodies:
             if isinstance(body, Graph):
                 yield from _nodes(body)

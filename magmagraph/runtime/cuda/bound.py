@@ -292,21 +292,21 @@ class CudaBound:
         def evaluate() -> None:
             with self.stream, refusing():
                 operands = [self.memory.view(v) for v in step.inputs]
-                made, refused = None, None
+                result, refused = None, None
                 if not on_host and step.node.op not in self.prepared.on_host:
                     try:
                         with ranks(), refused_by_cupy():
-                            made = apply(step.node, operands, sizes, array_namespace(), body)
+                            result = apply(step.node, operands, sizes, array_namespace(), body)
                     except Refused as error:
                         refused = error
-                if made is None:
-                    given = [cupy.asnumpy(operand) for operand in operands]
-                    made = apply(step.node, given, sizes)
+                if result is None:
+                    host_operands = [cupy.asnumpy(operand) for operand in operands]
+                    result = apply(step.node, host_operands, sizes)
                     if refused is not None:  # it is the host that can
                         if not isinstance(refused.__cause__, np.linalg.LinAlgError):
                             self.prepared.on_host.add(step.node.op)
                         self.prepared.fallbacks.note(number, step, ON_HOST, refused)
-                several = made if isinstance(made, tuple) else (made,)
+                several = result if isinstance(result, tuple) else (result,)
                 for target, array in zip(step.outputs, several, strict=True):
                     if isinstance(array, np.ndarray):
                         array = cupy.asarray(array)
@@ -373,11 +373,11 @@ class CudaBound:
         for position, span in near.results.items():
             places.append(results[position].data.ptr)
             copying += near.cost(span)
-        known = tuple(places)
+        addresses = tuple(places)
         if not copying:
             return None
-        pay = [segment.pays_at(known, copying) for segment in near.segments]  # each counts
-        return known if all(pay) else None
+        pay = [segment.pays_at(addresses, copying) for segment in near.segments]  # each counts
+        return addresses if all(pay) else None
 
     def _place_of(self, value: Any) -> int:
         """Return the address at which kernels can read a fed array; 0 where they cannot."""
@@ -495,12 +495,12 @@ class CudaBound:
 
     def feed_ranges(self) -> list[Range]:
         """Return the memory ranges of the feeds."""
-        found = []
+        ranges = []
         for slot in self._feeds:
             start = self.memory.address[slot]
             size = dims.evaluate(self.plan.slots[slot].size, self.plan.sizes or {})
-            found.append((start, start + size))
-        return found
+            ranges.append((start, start + size))
+        return ranges
 
     def repeat(
         self, count: int, feeds: Sequence[Any] | None, rows: Rows | None, stacked: bool, **how: Any
@@ -692,15 +692,15 @@ class CudaBound:
 
     def streams(self) -> list[int]:
         """Return the stream that each step's first kernel is captured on; 0 for the main one."""
-        found = [0] * len(self.plan.steps)
+        streams = [0] * len(self.plan.steps)
         for part in (*self._before, *self._after):
             if isinstance(part, Segment):
                 placement = part.placement()
                 launches, touched, numbers = part.chosen() if placement else part.units()
                 chosen = (placement or placed(self.device, launches, touched)).chosen
                 for number, stream in zip(reversed(numbers), reversed(chosen), strict=True):
-                    found[number] = stream
-        return found
+                    streams[number] = stream
+        return streams
 
     def launch(self) -> None:
         """Compute all steps on what the first call fed, or was copied since, without results."""

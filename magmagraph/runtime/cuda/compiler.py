@@ -41,9 +41,9 @@ def compile_source(source: str, architecture: str) -> bytes:
     """
     key, options = _key(source, architecture)
     cache = default_cache()
-    known = cache.get(key)
-    if known is not None:
-        return known
+    cached = cache.get(key)
+    if cached is not None:
+        return cached
     nvrtc = _nvrtc()
     program = nvrtc.createProgram(source, "magmagraph.cu", (), ())
     try:
@@ -55,11 +55,11 @@ def compile_source(source: str, architecture: str) -> bytes:
             raise RuntimeError(
                 message(f"a generated CUDA kernel does not compile:\n{log}\n{numbered}")
             ) from None
-        made = nvrtc.getCUBIN(program)
+        cubin = nvrtc.getCUBIN(program)
     finally:
         nvrtc.destroyProgram(program)
-    cache.put(key, made)
-    return bytes(made)
+    cache.put(key, cubin)
+    return bytes(cubin)
 
 
 def compile_sources(sources: list[str], architecture: str) -> list[bytes]:
@@ -71,8 +71,8 @@ def begin_sources(sources: list[str], architecture: str) -> Callable[[], list[by
     """Start `compile_sources` in the background; the returned function waits for it."""
     cache = default_cache()
     # What is kept is read here: a thread that reads files would wait for Python at each of them.
-    known = {source: cache.get(_key(source, architecture)[0]) for source in dict.fromkeys(sources)}
-    new = [source for source, cubin in known.items() if cubin is None]
+    cached = {source: cache.get(_key(source, architecture)[0]) for source in dict.fromkeys(sources)}
+    new = [source for source, cubin in cached.items() if cubin is None]
     compiled: Callable[[], list[bytes]] = list
     if new:
         from concurrent.futures import ThreadPoolExecutor
@@ -85,8 +85,8 @@ def begin_sources(sources: list[str], architecture: str) -> Callable[[], list[by
             return [one.result() for one in compiling]
 
     def finish() -> list[bytes]:
-        made = {**known, **dict(zip(new, compiled(), strict=True))}
-        return [cubin for source in sources if (cubin := made[source]) is not None]
+        cubins = {**cached, **dict(zip(new, compiled(), strict=True))}
+        return [cubin for source in sources if (cubin := cubins[source]) is not None]
 
     return finish
 
@@ -97,11 +97,11 @@ def load_beside() -> None:
     Where it is known which file that is, only the system's loader runs, without Python's lock: all
     kernels may be kept, and then nothing compiles.
     """
-    known = _library()
-    if known is None:
+    library = _library()
+    if library is None:
         threading.Thread(target=_load).start()
     else:
-        threading.Thread(target=_open, args=(known.path,)).start()
+        threading.Thread(target=_open, args=(library.path,)).start()
 
 
 def _open(path: str) -> None:
@@ -141,12 +141,12 @@ def _library() -> _Library | None:
     kept = None if key is None else default_cache().get(key)
     if kept is None:
         return None
-    known = _Library(*json.loads(kept))
+    library = _Library(*json.loads(kept))
     try:
-        now = os.stat(known.path)
+        now = os.stat(library.path)
     except OSError:
         return None
-    return known if (now.st_size, now.st_mtime_ns) == (known.size, known.changed) else None
+    return library if (now.st_size, now.st_mtime_ns) == (library.size, library.changed) else None
 
 
 def _surroundings() -> str | None:
@@ -154,33 +154,33 @@ def _surroundings() -> str | None:
     try:
         import cupy
 
-        made = str(cupy.__version__), str(cupy.__file__)
+        versions = str(cupy.__version__), str(cupy.__file__)
     except Exception:  # a broken installation raises whatever its parts raise
         return None
-    return content_key("nvrtc", *made, sys.prefix, *(os.environ.get(p, "") for p in _PLACES))
+    return content_key("nvrtc", *versions, sys.prefix, *(os.environ.get(p, "") for p in _PLACES))
 
 
 @functools.cache
 def _version() -> str:
     """Return NVRTC's version, without loading it where its file is known."""
-    known = _library()
-    if known is not None:
-        return known.version
+    library = _library()
+    if library is not None:
+        return library.version
     version = ".".join(map(str, _nvrtc().getVersion()))
     key = _surroundings()
     with contextlib.suppress(OSError):  # there are no such maps elsewhere
         with open(_MAPS) as maps:
-            found = {
+            versions = {
                 path for line in maps
                 if os.path.basename(path := line.rstrip().partition("/")[2]).startswith(
                     "libnvrtc.so"
                 )
             }
-        if key is not None and len(found) == 1:
-            path = "/" + found.pop()
+        if key is not None and len(versions) == 1:
+            path = "/" + versions.pop()
             now = os.stat(path)
-            made = _Library(path, now.st_size, now.st_mtime_ns, version)
-            default_cache().put(key, json.dumps(made).encode())
+            new_library = _Library(path, now.st_size, now.st_mtime_ns, version)
+            default_cache().put(key, json.dumps(new_library).encode())
     return version
 
 

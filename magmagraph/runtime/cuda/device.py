@@ -146,11 +146,11 @@ class Device:
         except self.cupy.cuda.memory.OutOfMemoryError:
             count = math.prod(shape) * dtype.itemsize
             free, total = self.cupy.cuda.runtime.memGetInfo()
-            held = self.cupy.get_default_memory_pool().used_bytes()
+            used = self.cupy.get_default_memory_pool().used_bytes()
             raise DeviceError(
                 message(
                     f"cuda:{self.number} ({self.name}) has no {count:,} bytes for {what}: "
-                    f"{free:,} of {total:,} are free, this process holds {held:,}",
+                    f"{free:,} of {total:,} are free, this process holds {used:,}",
                     need="a smaller batch, or arrays of this process or of others freed",
                     hint="f.memory shows what is planned before anything runs; mg.checkpoint "
                     "computes parts again instead of keeping them",

@@ -59,11 +59,11 @@ class VariableCopy:
 def copy_of(device: Any, state: State) -> VariableCopy:
     """Return a variable's copy on a device, made where there is none yet."""
     name = f"cuda:{device.number}"
-    known = state.copies.get(name)
-    if known is None:
-        known = state.copies[name] = VariableCopy(device, state)
-    assert isinstance(known, VariableCopy)
-    return known
+    copied = state.copies.get(name)
+    if copied is None:
+        copied = state.copies[name] = VariableCopy(device, state)
+    assert isinstance(copied, VariableCopy)
+    return copied
 
 
 def upload(device: Any, state: State, copy: VariableCopy) -> None:
@@ -119,13 +119,13 @@ class PlanMemory:
         self.workspace_limit = device.free() // SHARE
 
     def _types(self) -> dict[int, Any]:
-        found: dict[int, Any] = {}
+        types: dict[int, Any] = {}
         for step in self.plan.steps:
             for value in (*step.inputs, *step.outputs):
-                found.setdefault(value.slot, value.type)
+                types.setdefault(value.slot, value.type)
         for value in self.plan.fetches:
-            found.setdefault(value.slot, value.type)
-        return found
+            types.setdefault(value.slot, value.type)
+        return types
 
     def _place(self, slot: Slot, types: dict[int, Any]) -> None:
         """Give a slot its address."""
@@ -143,16 +143,16 @@ class PlanMemory:
                 leaf = slot.owner.op
                 value = leaf.evaluate(np, **bind_attributes(attrs, self.sizes))
             raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            held = self.device.empty(max(1, raw.size))
+            buffer = self.device.empty(max(1, raw.size))
             if raw.size:
-                held.set(raw)
-            self._blocks[slot.index] = held
-            self.address[slot.index] = held.data.ptr
+                buffer.set(raw)
+            self._blocks[slot.index] = buffer
+            self.address[slot.index] = buffer.data.ptr
         elif slot.index in types and slot.place is not Place.INSIDE:  # others have no memory
             what = f"output {slot.owner}" if slot.place is Place.RESULT else "an input"
-            held = self.device.empty(max(1, int(types[slot.index].bytes)), what)
-            self._blocks[slot.index] = held
-            self.address[slot.index] = held.data.ptr
+            buffer = self.device.empty(max(1, int(types[slot.index].bytes)), what)
+            self._blocks[slot.index] = buffer
+            self.address[slot.index] = buffer.data.ptr
 
     def at(self, value: Value | None) -> int:
         """Return a value's address, 0 for none."""
@@ -172,12 +172,12 @@ class PlanMemory:
 
     def ranges(self, values: Sequence[Value]) -> tuple[Range, ...]:
         """Return the addresses of values that have any."""
-        found = []
+        ranges = []
         for value in values:
             start, count = self.address[value.slot], int(value.type.bytes)
             if count and self.plan.slots[value.slot].place is not Place.INSIDE:
-                found.append((start, start + count))
-        return tuple(found)
+                ranges.append((start, start + count))
+        return tuple(ranges)
 
     def touched(self, step: Step) -> Touched:
         """Return the memory that a step reads and writes."""
@@ -190,9 +190,9 @@ class PlanMemory:
 
     def counter(self) -> int:
         """Return the address of a zero that one launch alone counts with."""
-        held = self.device.cupy.zeros(1, np.uint32)
-        self.keep.append(held)
-        return int(held.data.ptr)
+        counter = self.device.cupy.zeros(1, np.uint32)
+        self.keep.append(counter)
+        return int(counter.data.ptr)
 
     def failure_word(self, step: Step) -> int:
         """Return the address of 8 bytes of ones, into which a step's kernels write failures."""
@@ -210,6 +210,6 @@ class PlanMemory:
 
     def more(self, count: int) -> int:
         """Return the address of as many bytes, for as long as the plan lives."""
-        held = self.device.empty(count, "partial results")
-        self.keep.append(held)
-        return int(held.data.ptr)
+        buffer = self.device.empty(count, "partial results")
+        self.keep.append(buffer)
+        return int(buffer.data.ptr)

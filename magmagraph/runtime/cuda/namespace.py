@@ -30,10 +30,10 @@ class _Namespace:
 
     def __getattr__(self, name: str) -> Any:
         for module in self._modules:
-            found = getattr(module, name, None)
-            if found is not None:
-                setattr(self, name, found)
-                return found
+            attribute = getattr(module, name, None)
+            if attribute is not None:
+                setattr(self, name, attribute)
+                return attribute
         raise AttributeError(f"CuPy has no {name}")
 
 

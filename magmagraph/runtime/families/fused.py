@@ -59,8 +59,8 @@ def _main(launches: StepLaunches, step: Step) -> list[Unit] | None:
 
 def _end(launches: StepLaunches, step: Step) -> list[Unit] | None:
     on_tiles = step.parts[0].role is Role.PRODUCT
-    made = launches.merged if on_tiles else launches.fused
-    return launches.alone(step, made.end(step))
+    launcher = launches.merged if on_tiles else launches.fused
+    return launches.alone(step, launcher.end(step))
 
 
 def _never(node: Node) -> bool:

@@ -199,8 +199,8 @@ def _ratio(step: Step) -> float:
     matrices, attrs = step.inputs[0].type, step.node.attrs
     if step.node.op is ADJUGATE:
         return float(largest_condition(matrices.dtype))
-    given = attrs.get("rtol", attrs.get("rcond"))
-    return cut_of(matrices.shape, matrices.dtype, given) if step.node.op in (PINV, *_LEAST) else 0.0
+    cut = attrs.get("rtol", attrs.get("rcond"))
+    return cut_of(matrices.shape, matrices.dtype, cut) if step.node.op in (PINV, *_LEAST) else 0.0
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
@@ -212,14 +212,14 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     if op is PERMUTATION:
         (pivots,) = step.inputs
         inverse = step.node.attrs.get("inverse", False)
-        function, held = permutation_step(out, pivots, cells.at(out), cells.at(pivots), inverse)
-        return function, held, cells.dynamic({1: out.slot, 2: pivots.slot})
+        function, kept = permutation_step(out, pivots, cells.at(out), cells.at(pivots), inverse)
+        return function, kept, cells.dynamic({1: out.slot, 2: pivots.slot})
     values, how = _operands(step)
     name = _FUNCTIONS[op][0]
     operand = step.inputs[0].type
     if _is_small(op, operand, _batch(op, operand, out.type)):
         addresses = [cells.at(value) for value in values]
-        function, held = matrices_step(name, addresses, values, cells.keep, **how)
+        function, kept = matrices_step(name, addresses, values, cells.keep, **how)
     else:
         values.append(step.outputs[2] if len(step.outputs) > 2 else None)
         work = (0, 0, 0)
@@ -234,9 +234,9 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
         how["ratio"] = _ratio(step)
         addresses = [cells.at(value) for value in values]
         flops = int(dims.evaluate(step.flops, cells.sizes))
-        function, held = lapack_step(name, addresses, values, work, flops, cells.keep, how)
+        function, kept = lapack_step(name, addresses, values, work, flops, cells.keep, how)
     slots = {i: value.slot for i, value in enumerate(values, 1) if value is not None}
-    return function, held, cells.dynamic(slots)
+    return function, kept, cells.dynamic(slots)
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:

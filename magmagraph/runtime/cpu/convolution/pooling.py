@@ -72,8 +72,12 @@ def pooling_step(
     """
     attrs: dict[str, Any] = bind_attributes(node.attrs, sizes)
     last, count = attrs["channels_last"], len(attrs["window"])
-    given, made = (spatial_of(tuple(shape), count, last) for shape in shapes)
-    inputs, windows = (made, given) if reads_windows(node) else (given, made)
+    operand_geometry, result_geometry = (spatial_of(tuple(shape), count, last) for shape in shapes)
+    inputs, windows = (
+        (result_geometry, operand_geometry)
+        if reads_windows(node)
+        else (operand_geometry, result_geometry)
+    )
     lead = shapes[0][: len(shapes[0]) - count - (1 if last else 0)]
     library = pooling_library(node.inputs[0].dtype, node.op.name)
     cells = [operands[0], operands[1] if len(operands) > 1 else 0, out]

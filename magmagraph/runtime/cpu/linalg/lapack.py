@@ -158,15 +158,15 @@ def lapack_step(
     whole = (out if broadcast else matrices).type.shape[:-2]
     if name == "least_squares" and whole != matrices.type.shape[:-2]:
         raise Refused("a matrix has right-hand sides of several members of a batch", expected=True)
-    wanted = 0
+    wanted_columns = 0
     if broadcast or (how["vectors"] and name == "qr"):
-        wanted = int(out.type.shape[-1])
+        wanted_columns = int(out.type.shape[-1])
     elif name == "qr":
-        wanted = int(out.type.shape[-2])
+        wanted_columns = int(out.type.shape[-2])
     count = math.prod(map(int, whole))
     if not (rows and columns) and count:
         raise Refused("the matrices have no elements", expected=True)
-    operands = (matrices, rows * columns), (sides, rows * wanted), (pivots, columns)
+    operands = (matrices, rows * columns), (sides, rows * wanted_columns), (pivots, columns)
     strides, tables = starts_of(operands, whole)
     keep += [table for table in tables if table is not None]
     cells = [
@@ -176,7 +176,7 @@ def lapack_step(
         count,
         rows,
         columns,
-        wanted,
+        wanted_columns,
         KINDS[how["kind"]],
         int(how["lower"]),
         "NTC".index(how["trans"]),

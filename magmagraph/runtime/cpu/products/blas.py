@@ -213,9 +213,9 @@ def find_blas() -> Blas | None:
         except OSError:
             continue
         for before, after, interface in _SPELLINGS:
-            found = [getattr(library, before + function + after, None) for function in FUNCTIONS]
-            if all(function is not None for function in found):
-                addresses = dict(zip(FUNCTIONS, map(_address, found), strict=True))
+            routines = [getattr(library, before + function + after, None) for function in FUNCTIONS]
+            if all(function is not None for function in routines):
+                addresses = dict(zip(FUNCTIONS, map(_address, routines), strict=True))
                 return Blas(name, interface, addresses, library, _openblas_control(library))
     return scipy_blas()
 
@@ -233,10 +233,10 @@ def scipy_blas() -> Blas | None:
         from scipy.linalg import cython_blas
     except ImportError:
         return None
-    found = capsules((cython_blas,), FUNCTIONS)
-    if found is None:
+    routines = capsules((cython_blas,), FUNCTIONS)
+    if routines is None:
         return None
-    addresses = dict(zip(FUNCTIONS, found, strict=True))
+    addresses = dict(zip(FUNCTIONS, routines, strict=True))
     library = ctypes.CDLL(cython_blas.__file__)
     return Blas("scipy.linalg.cython_blas", FORTRAN_32, addresses, library,
                 _openblas_control(library))  # fmt: skip
@@ -248,7 +248,7 @@ def capsules(modules: Sequence[Any], names: Sequence[str]) -> list[int] | None:
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    offered = {name: made for module in modules for name, made in module.__pyx_capi__.items()}
+    offered = {name: capsule for module in modules for name, capsule in module.__pyx_capi__.items()}
     if any(name not in offered for name in names):
         return None
     return [pointer_of(offered[name], name_of(offered[name])) for name in names]

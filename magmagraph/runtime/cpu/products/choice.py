@@ -152,24 +152,24 @@ def _key(sizes: Sizes) -> str:
 @functools.lru_cache(maxsize=1)
 def _library() -> str:
     """Return what tells one text of the tiles, and one BLAS, from another."""
-    found = describe()
-    said = (str(found[what]) for what in ("path", "config", "core"))
+    description = describe()
+    said = (str(description[what]) for what in ("path", "config", "core"))
     return content_key(product_source(np.float32), tiled_source(np.float32), *said)[:12]
 
 
 def _known(sizes: Sizes) -> str | None:
     """Return the result of a trial of this class of sizes."""
-    known = default_choices().get(_key(sizes))
-    return str(known) if known in (TILES, BLAS) else None
+    choice = default_choices().get(_key(sizes))
+    return str(choice) if choice in (TILES, BLAS) else None
 
 
 @functools.lru_cache(maxsize=4096)
 def _kept_trial(sizes: Sizes) -> str:
-    known = _known(sizes)
-    if known is None:
-        known = _trial(sizes)
-        default_choices().set(_key(sizes), known)
-    return known
+    choice = _known(sizes)
+    if choice is None:
+        choice = _trial(sizes)
+        default_choices().set(_key(sizes), choice)
+    return choice
 
 
 def _trial(sizes: Sizes) -> str:

@@ -61,13 +61,13 @@ def straight_product(
     a, b = step.inputs[:2]
     out = step.outputs[0]
     attrs = step.node.attrs
-    found = _gemm(out.type.dtype)
+    routine = _gemm(out.type.dtype)
     shapes = [shape_of(value.type) for value in (out, a, b)]
-    if found is None or attrs.get("compute") or any(len(shape) != 2 for shape in shapes):
+    if routine is None or attrs.get("compute") or any(len(shape) != 2 for shape in shapes):
         return None
     if any(value.type.dtype != out.type.dtype for value in step.inputs):
         return None
-    gemm, largest = found
+    gemm, largest = routine
     (m, n), left, right = shapes
     k = left[0] if attrs["transpose_a"] else left[1]
     # A vector is read, not packed: NumPy knows. Nothing times nothing is no product.
@@ -78,15 +78,15 @@ def straight_product(
     arguments = [_ROW_MAJOR, *flags, m, n, k, 1.0, 0, left[1], 0, right[1], 0.0, 0, n]
     moving = []
     for place, value in ((_A, a), (_B, b), (_C, out)):
-        held = fixed(value)
-        if held is None:
+        array = fixed(value)
+        if array is None:
             moving.append((place, value))
         else:
-            arguments[place] = address_of(held)
+            arguments[place] = address_of(array)
 
     def now(value: Value) -> Callable[[], Array]:
-        held = fixed(value)
-        return functools.partial(view, value) if held is None else lambda: held
+        array = fixed(value)
+        return functools.partial(view, value) if array is None else lambda: array
 
     scales = [(p, now(value)) for p, value in ((_ALPHA, alpha), (_BETA, beta)) if value is not None]
     target, addend = now(out), None if c is None else now(c)

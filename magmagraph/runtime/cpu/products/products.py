@@ -61,8 +61,8 @@ def tiled_source(dtype: Any) -> str:
 
 
 def _type(dtype: Any) -> tuple[str, str]:
-    found = _TYPES.get(np.dtype(dtype))
-    if found is None:
+    type_name = _TYPES.get(np.dtype(dtype))
+    if type_name is None:
         raise DTypeError(
             message(
                 f"there is no product of {np.dtype(dtype)} in BLAS",
@@ -70,7 +70,7 @@ def _type(dtype: Any) -> tuple[str, str]:
                 hint="cast the operands",
             )
         )
-    return found
+    return type_name
 
 
 @functools.lru_cache(maxsize=4)
@@ -130,8 +130,8 @@ def _product_cells(
         ("A", columns_a, lda), ("B", columns_b, ldb), ("the result", n, ld_out), ("C", n, ldc)
     ]  # fmt: skip
     distances = []
-    for what, columns, given in rows:
-        distance = max(1, columns) if given is None else given
+    for what, columns, row_distance in rows:
+        distance = max(1, columns) if row_distance is None else row_distance
         _check_rows(what, distance, columns)
         distances.append(distance)
     if min(m, n, k) < 0:

@@ -93,7 +93,7 @@ def _library() -> Blas | None:
 
 @functools.lru_cache(maxsize=1)
 def _find_library() -> Blas | None:
-    found, first = scipy_blas(), find_blas()
-    if found is None or found.threads() is None:
+    second, first = scipy_blas(), find_blas()
+    if second is None or second.threads() is None:
         return None
-    return None if first is not None and first.path == found.path else found
+    return None if first is not None and first.path == second.path else second

@@ -51,16 +51,16 @@ def gradient_of(memory: PlanMemory, step: Step) -> FewChannels | None:
         return None
     if {value.type.dtype.name for value in (*step.inputs, *step.outputs)} != {dtype}:
         return None
-    image, above, made = (
+    image, above, weight_shape = (
         shape_of(value.type) for value in (*step.inputs, step.outputs[0])
     )
-    if len(image) != 4 or 0 in (*image, *above, *made):
+    if len(image) != 4 or 0 in (*image, *above, *weight_shape):
         return None
     spatial = slice(1, 3) if last else slice(2, 4)
     channel = -1 if last else 1
     kernel = FewChannels(
         dtype, last, image[channel], above[channel], _pair(image[spatial]),
-        _pair(above[spatial]), _pair(made[spatial]), _pair(attrs["strides"]),
+        _pair(above[spatial]), _pair(weight_shape[spatial]), _pair(attrs["strides"]),
         _pair([dims.evaluate(v, memory.sizes) for v in attrs["low"]]),
     )
     if kernel.channels > MOST_CHANNELS or kernel.taps > MOST_TAPS or min(kernel.low) < 0:
@@ -132,8 +132,8 @@ def _functions(device: Any, kernel: FewChannels) -> tuple[Any, int, int]:
     if place not in _loaded:
         module = device.cupy.cuda.function.Module()
         module.load(compile_source(complete(source(kernel), WORDS), device.architecture))
-        found = (module.get_function(kernel.name + end) for end in ("", "_end"))
-        main, end = (int(function.ptr) for function in found)
+        functions = (module.get_function(kernel.name + end) for end in ("", "_end"))
+        main, end = (int(function.ptr) for function in functions)
         _loaded[place] = module, main, end
     return _loaded[place]
 
@@ -142,8 +142,8 @@ def _microseconds(memory: PlanMemory, step: Step) -> float:
     """Return the least that the launches take; a trial writes no variable."""
     device, kernel = memory.device, gradient_of(memory, step)
     assert kernel is not None
-    held = device.empty(kernel.partial(_blocks(memory, step)))
-    made = device.empty(int(step.outputs[0].type.bytes))
-    launch = _launches(memory, step, kernel, int(held.data.ptr), int(made.data.ptr))
+    partial_sums = device.empty(kernel.partial(_blocks(memory, step)))
+    result = device.empty(int(step.outputs[0].type.bytes))
+    launch = _launches(memory, step, kernel, int(partial_sums.data.ptr), int(result.data.ptr))
     stream = device.stream
     return min(burst(device, partial(launch, stream), stream) for _ in range(_ROUNDS))

@@ -115,7 +115,7 @@ class Modules:
         callable
             Waits for that, and loads them.
         """
-        wanted = []
+        requests = []
         count = self.device.multiprocessors
         often = Counter(k.key for k in kernels)
         ended = {k.key for k in on_tiles}
@@ -127,16 +127,16 @@ class Modules:
                 for tail in (True, False)[: 1 + bool(k.cross)]:  # sums may be ended apart
                     launches, wide = launches_of(k, sizes, here, 0, tail, count)
                     main = 0 if often[k.key] > 0 else 1
-                    wanted += [
+                    requests += [
                         KernelRequest(k, _suffix(one.kernel), wide) for one in launches[main:]
                     ]
             except Refused:
                 continue  # the step's own launches say so
             if k.key in ended:
-                wanted += [KernelRequest(k, suffix, wide) for suffix in k.ends]
+                requests += [KernelRequest(k, suffix, wide) for suffix in k.ends]
             if often[k.key] > 1 and not wide:
                 many |= self._likely_many(k, launches, often[k.key])
-        groups, sources = self._groups(wanted)
+        groups, sources = self._groups(requests)
         compiled = begin_sources([*sources, *many.values()], self.device.architecture)
 
         def load() -> None:
@@ -155,14 +155,14 @@ class Modules:
             return {}
         needed = words(kernels)
         size = table_size(min(count, (MAX_ARGUMENTS - 2) // (needed + 1)), needed)
-        found = {}
+        sources = {}
         for launch in launches:
             plain = _suffix(launch.kernel.removesuffix(ALONE_NAME))
             for suffix in (plain, plain + ALONE_NAME):
                 place = f"{kernels.key}_{suffix}_{size}", False
                 if place not in self._functions and plain.startswith("v"):
-                    found[place] = _source_of_many(kernels, suffix, needed, size)
-        return found
+                    sources[place] = _source_of_many(kernels, suffix, needed, size)
+        return sources
 
     def _load_many(self, place: Place, cubin: bytes) -> None:
         module = self.device.cupy.cuda.function.Module()
@@ -172,10 +172,10 @@ class Modules:
         self._functions[place] = function.ptr
 
     def _groups(
-        self, wanted: Sequence[KernelRequest]
+        self, requests: Sequence[KernelRequest]
     ) -> tuple[list[list[KernelRequest]], list[str]]:
         """Return the kernels not loaded yet in groups of similar length, and their sources."""
-        new = {w.name: w for w in wanted if w.place not in self._functions}
+        new = {w.name: w for w in requests if w.place not in self._functions}
         groups: list[list[KernelRequest]] = []
         size = _CHARACTERS
         for one in sorted(new.values(), key=lambda w: (w.wide, -len(w.text))):
@@ -187,8 +187,8 @@ class Modules:
         sources = [_source([w.text for w in g], [w.kernels for w in g], g[0].wide) for g in groups]
         return groups, sources
 
-    def _build(self, wanted: Sequence[KernelRequest]) -> None:
-        groups, sources = self._groups(wanted)
+    def _build(self, requests: Sequence[KernelRequest]) -> None:
+        groups, sources = self._groups(requests)
         self._load(groups, compile_sources(sources, self.device.architecture))
 
     def _load(self, groups: Sequence[Sequence[KernelRequest]], cubins: Sequence[bytes]) -> None:

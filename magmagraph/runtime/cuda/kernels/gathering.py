@@ -90,7 +90,7 @@ def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together:
         Its array expression has to run, as where an axis without elements is an error.
     """
     x, positions = step.inputs
-    made = step.outputs[0]
+    result = step.outputs[0]
     attrs = step.node.attrs
     shape, count = shape_of(x.type), math.prod(shape_of(positions.type))
     layout = layout_of(shape, attrs["axis"], count)
@@ -101,7 +101,7 @@ def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together:
     if not total:
         return Together(())
     width = widest(layout.inside, itemsize)
-    addresses = [memory.at(value) for value in (x, positions, made)]
+    addresses = [memory.at(value) for value in (x, positions, result)]
     if itemsize > WIDEST:
         raise Refused(f"there is no kernel of it for {x.type.dtype.name}")
     if any(address % (width * itemsize) for address in addresses[::2]):

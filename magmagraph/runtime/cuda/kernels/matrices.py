@@ -76,12 +76,12 @@ def matrices(
     order = max(_LEAST_ORDER, 1 << (n - 1).bit_length())
     kernel = Matrices(function, _REALS[operand.type.dtype.name], order)
     strides, tables = starts_of(((operand, n * n), (sides, n * columns), (exchanges, n)), whole)
-    held: list[Any] = [0 if t is None else memory.device.cupy.asarray(t) for t in tables]
-    memory.keep += [held]
+    on_device: list[Any] = [0 if t is None else memory.device.cupy.asarray(t) for t in tables]
+    memory.keep += [on_device]
     device = memory.device
     words = [
         memory.failure_word(step), *map(memory.at, values), count, n, columns, KINDS[kind], lower,
-        transposed, unit, *strides, *(t if isinstance(t, int) else t.data.ptr for t in held),
+        transposed, unit, *strides, *(t if isinstance(t, int) else t.data.ptr for t in on_device),
     ]  # fmt: skip
     address = function_of(device, kernel.name, matrices_source(kernel), WORDS)
     blocks = blocks_for(count, kernel.groups, device.multiprocessors)

@@ -77,8 +77,8 @@ def _launches(
         Of the axis that sorted positions are of.
     """
     lines, count, _ = layout
-    held = kernel.threads * ITEMS
-    tiles = -(-count // held) if kernel.tiled else 1
+    tile_items = kernel.threads * ITEMS
+    tiles = -(-count // tile_items) if kernel.tiled else 1
 
     def call(part: str, source: int, target: int, blocks: int, more: int) -> KernelCall:
         words = np.array([source, target, *layout, tiles, more], np.int64)
@@ -93,7 +93,7 @@ def _launches(
     bytes_ = lines * count * size
     buffers = [memory.more(bytes_) for _ in range(2 if tiles > 2 else 1)]
     calls = [call("tile", source, buffers[0], lines * tiles, extent)]
-    run, turn = held, 0
+    run, turn = tile_items, 0
     while 2 * run < count:
         calls.append(call("merge", buffers[turn], buffers[1 - turn], lines * tiles, run))
         run, turn = 2 * run, 1 - turn

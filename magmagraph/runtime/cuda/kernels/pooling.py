@@ -79,11 +79,11 @@ def _kernel(
     node = step.node
     attrs = node.attrs
     last, count = attrs["channels_last"], len(attrs["window"])
-    shape, made = shape_of(step.inputs[0].type), shape_of(step.outputs[0].type)
-    if not (math.prod(shape) and math.prod(made)):
+    shape, result_shape = shape_of(step.inputs[0].type), shape_of(step.outputs[0].type)
+    if not (math.prod(shape) and math.prod(result_shape)):
         return None, 0
     spreads = reads_windows(node)  # the operand has an element for every window
-    inputs, windows = (made, shape) if spreads else (shape, made)
+    inputs, windows = (result_shape, shape) if spreads else (shape, result_shape)
     channels = shape[-1] if last else 1
     spatial = slice(-count - 1, -1) if last else slice(len(shape) - count, None)
     low = tuple(dims.evaluate(v, sizes) for v in attrs["low"])

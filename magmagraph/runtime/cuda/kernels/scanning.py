@@ -135,11 +135,11 @@ def scanning(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
         names.insert(0, "totals")
         touched = Touched(touched.read, (*touched.written, (words[3], words[3] + size)))
     text = scan_source(scan)
-    held = np.array(words, np.int64)
+    argument_words = np.array(words, np.int64)
     calls: list[Any] = [
         KernelCall(
             function_of(device, f"{scan.name}_{part}", text, WORDS), (blocks * shares, 1, 1),
-            (scan.threads, 1, 1), held, range(4), overlaps=True,
+            (scan.threads, 1, 1), argument_words, range(4), overlaps=True,
         )
         for part in names
     ]  # fmt: skip

@@ -181,8 +181,8 @@ def cost(step: Step, multiprocessors: int) -> float:
 def _begun(memory: PlanMemory, step: Step, base: Value | None) -> LibraryCall | None:
     """Return the launch that fills the result with zeros, or with the base, if any."""
     runtime = memory.device.cupy.cuda.runtime
-    made = step.outputs[0]
-    count, place = int(made.type.bytes), memory.at(made)
+    result = step.outputs[0]
+    count, place = int(result.type.bytes), memory.at(result)
     if not count or (base is not None and memory.at(base) == place):
         return None
     if base is None:

@@ -83,21 +83,21 @@ class _Formulas:
         for number in range(before - 1, -1, -1):
             written = [value.slot for value in steps[number].outputs]
             if slot in written:
-                made = partial(self._result, number, written.index(slot))
-                return self._once((slot, number), made)
+                make_result = partial(self._result, number, written.index(slot))
+                return self._once((slot, number), make_result)
         return self._once((slot, -1), partial(self._held, slot))
 
-    def values(self, held: Sequence[int]) -> list[Any]:
+    def values(self, values: Sequence[int]) -> list[Any]:
         """Return all values, from those of the variables."""
-        found: list[Any] = []
+        results: list[Any] = []
         for what, operands in self._made:
             if isinstance(what, Node):
-                found.append(apply(what, [found[i] for i in operands], self.plan.sizes or {}))
+                results.append(apply(what, [results[i] for i in operands], self.plan.sizes or {}))
             elif operands:
-                found.append(np.asarray(held[operands[0]], what))
+                results.append(np.asarray(values[operands[0]], what))
             else:
-                found.append(what)
-        return found
+                results.append(what)
+        return results
 
     def _once(self, key: Any, make: Callable[[], int]) -> int:
         if key not in self._known:
@@ -110,12 +110,12 @@ class _Formulas:
 
     def _held(self, slot: int) -> int:
         """Return the index of the value that a slot holds when a call begins."""
-        found = self.plan.slots[slot]
-        if found.place is Place.STATE and _is_integer(found.owner.held):
+        entry = self.plan.slots[slot]
+        if entry.place is Place.STATE and _is_integer(entry.owner.held):
             self.slots.append(slot)
-            return self._add(found.owner.held.dtype, len(self.slots) - 1)
-        if found.place is Place.CONSTANT:
-            return self._constant(found.owner)
+            return self._add(entry.owner.held.dtype, len(self.slots) - 1)
+        if entry.place is Place.CONSTANT:
+            return self._constant(entry.owner)
         raise _UnknownError
 
     def _constant(self, leaf: Node) -> int:
@@ -223,11 +223,11 @@ class Counts:
         anew = False
         values = []
         for state, copy in self._held:
-            known = copy.known
-            if known is None or known[0] != state.version:
-                copy.known = known = state.version, int(state.data)
+            last = copy.known
+            if last is None or last[0] != state.version:
+                copy.known = last = state.version, int(state.data)
                 anew = True
-            values.append(known[1])
+            values.append(last[1])
         self._values = tuple(values)
         self.now = self._after(self._values)[0]
         names = (state.name for state, _ in self._held)
@@ -235,11 +235,11 @@ class Counts:
 
     def coming(self, count: int) -> list[Flags]:
         """Return the flags of so many calls from the next one on."""
-        found, values = [], self._values
+        all_flags, values = [], self._values
         for _ in range(count):
             flags, values = self._after(values)
-            found.append(flags)
-        return found
+            all_flags.append(flags)
+        return all_flags
 
     def advance(self, steps: int) -> None:
         """Advance by launched calls; `settle` stores the result."""
@@ -256,12 +256,15 @@ class Counts:
         """Return the flags of a call, and the variables' values after it."""
         if not self._asked:
             return (), values
-        found = self._table.get(values)
-        if found is None:
+        entry = self._table.get(values)
+        if entry is None:
             if len(self._table) >= MOST:
                 self._table.clear()
-            made = self._formulas.values(values)
+            results = self._formulas.values(values)
             flags, following = self._places
-            found = tuple(bool(made[i]) for i in flags), tuple(int(made[i]) for i in following)
-            self._table[values] = found
-        return found
+            entry = (
+                tuple(bool(results[i]) for i in flags),
+                tuple(int(results[i]) for i in following),
+            )
+            self._table[values] = entry
+        return entry

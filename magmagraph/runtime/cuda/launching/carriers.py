@@ -81,19 +81,19 @@ def carriers_of(device: Any, ranks: Communicator) -> Carriers | None:
     host = getattr(ranks, "host", ranks)  # of ranks with devices those on the host
     if host.size == 1:
         return None
-    held = _known.setdefault(host, {})
-    if device.number not in held:
-        held[device.number] = _chosen(device, host)
-    return held[device.number]
+    carriers = _known.setdefault(host, {})
+    if device.number not in carriers:
+        carriers[device.number] = _chosen(device, host)
+    return carriers[device.number]
 
 
 def _chosen(device: Any, host: Communicator) -> Carriers:
-    wanted = word(VARIABLE)
+    setting = word(VARIABLE)
     nccl = library()
     place = platform.node(), device.cupy.cuda.runtime.deviceGetPCIBusId(device.number)
-    own = wanted, nccl is not None, place, _says(host)
-    told = host.exchange(own, "the choice of what carries arrays of devices")
-    words = [theirs for theirs, *_ in told]
+    own = setting, nccl is not None, place, _says(host)
+    answers = host.exchange(own, "the choice of what carries arrays of devices")
+    words = [theirs for theirs, *_ in answers]
     if len(set(words)) > 1:
         raise CommunicationError(
             message(
@@ -103,23 +103,23 @@ def _chosen(device: Any, host: Communicator) -> Carriers:
             )
         )
     reasons = []
-    if wanted in ("auto", "nccl"):
-        reason = _against_nccl([(there, at) for _, there, at, _ in told])
+    if setting in ("auto", "nccl"):
+        reason = _against_nccl([(there, at) for _, there, at, _ in answers])
         if not reason:
             return Carriers(device, host, nccl, None, ())
         reasons.append(reason)
     aware = None
-    if wanted in ("auto", "mpi"):
-        reason = _against_mpi([theirs for *_, theirs in told], wanted)
+    if setting in ("auto", "mpi"):
+        reason = _against_mpi([theirs for *_, theirs in answers], setting)
         if not reason:
             with device:
                 aware, reason = _trial()(host, device.cupy)
         if reason:
             reasons.append(reason)
-    if wanted in ("nccl", "mpi") and reasons:
+    if setting in ("nccl", "mpi") and reasons:
         raise CommunicationError(
             message(
-                f"{VARIABLE} is {wanted}, and that cannot be used: {'; '.join(reasons)}",
+                f"{VARIABLE} is {setting}, and that cannot be used: {'; '.join(reasons)}",
                 hint=f"{VARIABLE}=auto takes what can",
             )
         )
@@ -138,12 +138,12 @@ def _trial() -> Callable[[Communicator, Any], tuple[AwareRank | None, str]]:
     return tried
 
 
-def _against_nccl(told: Sequence[tuple[bool, tuple[str, str]]]) -> str:
+def _against_nccl(answers: Sequence[tuple[bool, tuple[str, str]]]) -> str:
     """Return why NCCL cannot be used, in words; empty if it can."""
-    for rank, (there, _) in enumerate(told):
+    for rank, (there, _) in enumerate(answers):
         if not there:
             return f"rank {rank} has no NCCL"
-    places = [place for _, place in told]
+    places = [place for _, place in answers]
     for rank, place in enumerate(places):
         first = places.index(place)
         if first != rank:
@@ -151,13 +151,13 @@ def _against_nccl(told: Sequence[tuple[bool, tuple[str, str]]]) -> str:
     return ""
 
 
-def _against_mpi(claims: Sequence[Claim], wanted: str) -> str:
+def _against_mpi(claims: Sequence[Claim], setting: str) -> str:
     """Return why MPI is not tried, in words; empty if it is.
 
     What says nothing of itself is tried where that is asked for: it may end the process.
     """
     for rank, says in enumerate(claims):
-        if says.takes is False or (says.takes is None and wanted != "mpi"):
+        if says.takes is False or (says.takes is None and setting != "mpi"):
             return f"MPI does not accept device addresses: {says.why}, on rank {rank}"
     return ""
 

@@ -134,7 +134,7 @@ def _by_rooms(memory: PlanMemory, several: bool) -> Callable[..., None]:
 
     The first run makes them; later ones, of which some are captured, ask for them in one order.
     """
-    made: list[int] = []
+    rooms: list[int] = []
 
     def into(cupy: Any, target: Any, *arrays: Any, algorithm: str, axes: Sequence[Axis]) -> None:
         asked = itertools.count()
@@ -142,9 +142,9 @@ def _by_rooms(memory: PlanMemory, several: bool) -> Callable[..., None]:
         def room(shape: tuple[int, ...], dtype: Any) -> Any:
             count = math.prod(shape) * dtype.itemsize
             number = next(asked)
-            if number == len(made):
-                made.append(memory.more(max(1, count)))
-            return _array(cupy, shape, dtype, made[number])
+            if number == len(rooms):
+                rooms.append(memory.more(max(1, count)))
+            return _array(cupy, shape, dtype, rooms[number])
 
         summed(arrays, target if several else [target], algorithm, axes, room)
 

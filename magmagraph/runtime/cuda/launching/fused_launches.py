@@ -57,14 +57,14 @@ class FusedLaunches:
         return self._known[id(step)]
 
     def _operands(self, step: Step, on_tiles: bool) -> list[Body]:
-        memory, found = self.memory, []
+        memory, bodies = self.memory, []
         at = to = 0
         start = workspace = 0 if step.workspace is None else memory.address[step.workspace]
         for body in bodies_of(step):
             kernels = kernels_of(body)
-            taken, made = len(body.inputs), len(body.outputs)
-            inputs, outputs = step.inputs[at : at + taken], step.outputs[to : to + made]
-            at, to = at + taken, to + made
+            taken, written = len(body.inputs), len(body.outputs)
+            inputs, outputs = step.inputs[at : at + taken], step.outputs[to : to + written]
+            at, to = at + taken, to + written
             lines, here = self.plan.threads, workspace
             if kernels is not None:
                 if not on_tiles:
@@ -72,10 +72,10 @@ class FusedLaunches:
                     lines = lines_for(kernels, memory.sizes, lines, count)
                 workspace += dims.evaluate(kernels.region.workspace(lines), memory.sizes)
             pointers = [memory.at(value) for value in (*inputs, *outputs)]
-            found.append(Body(kernels, [*pointers, here], memory.ranges(inputs), lines))
+            bodies.append(Body(kernels, [*pointers, here], memory.ranges(inputs), lines))
         if step.workspace is not None:
             self._check_room(step, workspace - start)
-        return found
+        return bodies
 
     def _check_room(self, step: Step, needed: int) -> None:
         """Raise where the plan has less scratch memory for a step than its kernels write."""
@@ -169,7 +169,12 @@ def kernel_call(
     pointers
         How many of these, the first, are addresses.
     """
-    held = np.array(words, dtype=np.int64)
+    argument_words = np.array(words, dtype=np.int64)
     return KernelCall(
-        function, launch.grid, launch.block, held, range(pointers), overlaps=not launch.alone
+        function,
+        launch.grid,
+        launch.block,
+        argument_words,
+        range(pointers),
+        overlaps=not launch.alone,
     )

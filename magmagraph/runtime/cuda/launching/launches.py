@@ -100,14 +100,14 @@ class StepLaunches:
         callable
             Waits for that, and loads them.
         """
-        found = []
+        compiling = []
         for step in steps:
             if step.role is Role.EPILOGUE:
-                found.append(self.merged.product(step))
+                compiling.append(self.merged.product(step))
             elif step.role is Role.PRODUCT:
                 generated = self._small(step)
-                found += [] if generated is None else [generated[0]]
-        return begin_load(self.device, found)
+                compiling += [] if generated is None else [generated[0]]
+        return begin_load(self.device, compiling)
 
     def with_epilogue(self, step: Step) -> Launcher:
         """Return what launches a library's product with an epilogue."""
@@ -195,8 +195,8 @@ class StepLaunches:
         """Return a scalar that is a constant of the plan."""
         if value is None or self.plan.slots[value.slot].place is not Place.CONSTANT:
             return None
-        held = self.plan.slots[value.slot].owner.attrs.get("value")
-        return None if held is None else float(held.reshape(-1)[0])
+        constant = self.plan.slots[value.slot].owner.attrs.get("value")
+        return None if constant is None else float(constant.reshape(-1)[0])
 
     def gemm(self, step: Step) -> Launcher | None:
         """Return what launches a product; None where its array expression has to run."""
@@ -220,13 +220,13 @@ class StepLaunches:
             m * n,
         )
         mixed = "" if out.type.dtype == a.type.dtype else out.type.dtype.name
-        made = self._product(
+        planned = self._product(
             a.type.dtype, m, n, k, step, 2,
             transpose_a=attrs["transpose_a"], transpose_b=attrs["transpose_b"],
             batch=count, strides=strides if count > 1 else (0, 0, 0),
             compute=attrs.get("compute") or "float32", result=mixed,
         )
-        product, alpha, c, beta = made
+        product, alpha, c, beta = planned
         at = self.memory.at
         return self._call(product, at(a), at(b), c, at(out), alpha, beta)
 
@@ -245,10 +245,10 @@ class StepLaunches:
 
     def _generated(self, step: Step) -> Launcher | None:
         """Return what launches a generated product, where there is one."""
-        found = self._small(step)
-        if found is None:
+        small = self._small(step)
+        if small is None:
             return None
-        product, shape = found
+        product, shape = small
         (function,) = load(self.device, [product])
         alpha, c, beta = scaling_of(step, 2)
         operands = (*step.inputs[:2], step.outputs[0], c, alpha, beta)
@@ -272,11 +272,11 @@ class StepLaunches:
         length = m if columns else n
         ones = self.device.cupy.ones(length, dtype)
         self.memory.keep.append(ones)
-        made = self._product(
+        planned = self._product(
             dtype, n if columns else m, 1, length, step, 1,
             transpose_a=columns, transpose_b=False,
         )
-        product, alpha, c, beta = made
+        product, alpha, c, beta = planned
         at = self.memory.at
         return self._call(product, at(x), ones.data.ptr, c, at(out), alpha, beta)
 

@@ -103,8 +103,8 @@ class Rows:
         with device:
             self.arrays = []
             for array in arrays:
-                held = device.empty(max(1, array.nbytes)).view(np.uint8)
-                self.arrays.append(held[: array.nbytes].view(array.dtype).reshape(array.shape))
+                buffer = device.empty(max(1, array.nbytes)).view(np.uint8)
+                self.arrays.append(buffer[: array.nbytes].view(array.dtype).reshape(array.shape))
                 self.arrays[-1].set(array)
             self.counter = cupy.zeros(1, np.int64)
             self.order = cupy.empty(max(1, len(arrays[0])), np.int32)
@@ -130,17 +130,17 @@ _resident: weakref.WeakKeyDictionary[Any, dict[_Kind, Rows]] = weakref.WeakKeyDi
 
 def resident(device: Any, owner: Any, arrays: Sequence[np.ndarray]) -> Rows | None:
     """Return arrays of an owner on a device, brought there once; None where they do not fit."""
-    held = _resident.setdefault(owner, {})
+    by_kind = _resident.setdefault(owner, {})
     kind = device.number, tuple(array.dtype.name for array in arrays)
-    if kind not in held:
+    if kind not in by_kind:
         with device:
             free, _ = device.cupy.cuda.runtime.memGetInfo()
             free += device.cupy.get_default_memory_pool().free_bytes()
         count = sum(array.nbytes for array in arrays) + 4 * len(arrays[0])
         if count > free * _SHARE or len(arrays[0]) >= 1 << 31 or len(arrays) > MOST_FEEDS:
             return None
-        held[kind] = Rows(device, arrays)
-    return held[kind]
+        by_kind[kind] = Rows(device, arrays)
+    return by_kind[kind]
 
 
 def at_once(sorts: Sequence[Flags], ran: Set[Flags]) -> int:
@@ -164,9 +164,9 @@ def at_once(sorts: Sequence[Flags], ran: Set[Flags]) -> int:
     >>> at_once([yes, no], {no}), at_once([()] * 4, {()})
     (0, 4)
     """
-    known = next((number for number, sort in enumerate(sorts) if sort not in ran), len(sorts))
-    sending = [number for number, sort in enumerate(sorts[:known]) if any(sort)]
-    return sending[-1] + 1 if sending else known
+    count = next((number for number, sort in enumerate(sorts) if sort not in ran), len(sorts))
+    sending = [number for number, sort in enumerate(sorts[:count]) if any(sort)]
+    return sending[-1] + 1 if sending else count
 
 
 class RepeatedPlan(Protocol):
@@ -282,7 +282,7 @@ class Loop:
         """Return what brings the rows of a graph's batches together."""
         order = rows.order if self.shuffled else None
         words = [0 if order is None else order.data.ptr, rows.counter.data.ptr, self.rows_apart]
-        read = [_range(held) for held in (rows.counter, rows.order, *rows.arrays)]
+        read = [_range(read_array) for read_array in (rows.counter, rows.order, *rows.arrays)]
         written = []
         for position, array in enumerate(rows.arrays):
             row = array.nbytes // max(1, len(array))

@@ -83,13 +83,13 @@ def messages_of(plan: Plan, world: Communicator) -> tuple[list[End], bool]:
     world
         All ranks.
     """
-    found: list[End] = []
+    ends: list[End] = []
     inside = False
     for step in plan.steps:
         if step.role is Role.COLLECTIVE and is_message(step.node):
-            found.append(end_of(step.node, world))
+            ends.append(end_of(step.node, world))
         inside = inside or any(holds(body, is_message) for body in bodies_within(step.node))
-    return found, inside
+    return ends, inside
 
 
 def lines_of(plan: Plan, device: Any) -> Lines:
@@ -101,22 +101,22 @@ def lines_of(plan: Plan, device: Any) -> Lines:
     if world.size == 1:
         return {}
     ends, inside = messages_of(plan, world)
-    found: dict[tuple[int, bool], Line] = {}
+    line_of: dict[tuple[int, bool], Line] = {}
     # In an order in which no two ranks wait for each other: that of the pairs' numbers.
     for number, other in enumerate(sorted({end.other for end in ends} - {world.rank})):
         sent, received = (
             [end.tag for end in ends if end.other == other and end.sends is sends]
             for sends in (True, False)
         )
-        made = _pair(world, other, device)
-        theirs = made.ranks.exchange((sent, received, inside), "the order of messages")
-        told = theirs[1 - made.ranks.rank]
-        if made.lines is None or inside or told[2]:
+        pair = _pair(world, other, device)
+        theirs = pair.ranks.exchange((sent, received, inside), "the order of messages")
+        other_side = theirs[1 - pair.ranks.rank]
+        if pair.lines is None or inside or other_side[2]:
             continue
-        for sends, own, opposite in ((True, sent, told[1]), (False, received, told[0])):
+        for sends, own, opposite in ((True, sent, other_side[1]), (False, received, other_side[0])):
             if own and own == opposite:
-                found[other, sends] = Line(made.lines[sends], 1 + 2 * number + sends)
-    return found
+                line_of[other, sends] = Line(pair.lines[sends], 1 + 2 * number + sends)
+    return line_of
 
 
 class _Pair(NamedTuple):
@@ -133,9 +133,9 @@ _known: weakref.WeakKeyDictionary[Communicator, dict[tuple[int, int], _Pair]] = 
 
 def _pair(world: Communicator, other: int, device: Any) -> _Pair:
     """Return this rank and another one; both call it, the first time together."""
-    held = _known.setdefault(world, {})
+    pairs = _known.setdefault(world, {})
     key = device.number, other
-    if key not in held:
+    if key not in pairs:
         ranks = world.subset(sorted((world.rank, other)))
         nccl = library()
         place = device.cupy.cuda.runtime.deviceGetPCIBusId(device.number)
@@ -147,8 +147,8 @@ def _pair(world: Communicator, other: int, device: Any) -> _Pair:
                     sends: NcclLine(ranks, sends, device.cupy, nccl)
                     for sends in (ranks.rank == 0, ranks.rank == 1)
                 }
-        held[key] = _Pair(ranks, lines)
-    return held[key]
+        pairs[key] = _Pair(ranks, lines)
+    return pairs[key]
 
 
 def message(
@@ -162,10 +162,10 @@ def message(
         The step has to go through the host.
     """
     end = end_of(step.node, current())
-    found = lines.get((end.other, end.sends))
-    if found is None:
+    connection = lines.get((end.other, end.sends))
+    if connection is None:
         raise Refused("NCCL has no connection between the two ranks", expected=current().size == 1)
-    line, lane = found
+    line, lane = connection
     operand = step.inputs[0]
     count = int(operand.type.bytes)
 

@@ -183,9 +183,9 @@ def copied(device: Any, moves: Sequence[tuple[int, int, int]], stream: Any) -> N
 
     No target is another one's source.
     """
-    wanted = [move for move in moves if move[2] and move[0] != move[1]]
-    for begin in range(0, len(wanted), MOST_COPIED):
-        some = wanted[begin : begin + MOST_COPIED]
+    needed = [move for move in moves if move[2] and move[0] != move[1]]
+    for begin in range(0, len(needed), MOST_COPIED):
+        some = needed[begin : begin + MOST_COPIED]
         sources, targets, counts = zip(*some, strict=True)
         threads = [-(-count // COPIED_AT_ONCE) for count in counts]
         starts = np.cumsum([0, *threads], dtype=np.int64)

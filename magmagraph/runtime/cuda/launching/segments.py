@@ -74,19 +74,19 @@ class Segment:
         """Return what of a call's flags these launches go by; without flags, of the call due."""
         if not self.counts:
             return ()
-        given = self.counts.now if flags is None else flags
+        values = self.counts.now if flags is None else flags
         if self._asked is None:
             asked = {launch.flag for launch in self.launches if isinstance(launch, TimedCall)}
             self._asked = tuple(sorted(asked))
-        return tuple([given[i] for i in self._asked])
+        return tuple([values[i] for i in self._asked])
 
     def chosen(self, flags: Flags | None = None) -> Chosen:
         """Return the launches of a call; without flags, of the next call."""
         launches = self.launches
         if self.counts:
-            given = self.counts.now if flags is None else flags
+            values = self.counts.now if flags is None else flags
             launches = [
-                launch.at(given) if isinstance(launch, TimedCall) else launch
+                launch.at(values) if isinstance(launch, TimedCall) else launch
                 for launch in launches
             ]
         return Chosen(launches, self.touched, self.numbers)
@@ -216,24 +216,24 @@ class Segment:
         stream
             What they are launched on.
         """
-        found = self._places.get(places)
-        if found is None:
+        placed = self._places.get(places)
+        if placed is None:
             moves = [(*span, to) for span, to in zip(ranges, places, strict=True)]
-            found = _Placed(*moved(self.launches, self.touched, moves))
+            placed = _Placed(*moved(self.launches, self.touched, moves))
             if len(self._places) >= PLACES:
                 del self._places[next(iter(self._places))]
-            self._places[places] = found
+            self._places[places] = placed
             met = self._seen.pop(places, 0) > 1
         else:
             met = True
-        if met and found.graph is None and len(self.launches) > 1:
-            found.graph = captured(
-                self.device, found.launches, found.touched, placement=self.placement()
+        if met and placed.graph is None and len(self.launches) > 1:
+            placed.graph = captured(
+                self.device, placed.launches, placed.touched, placement=self.placement()
             )
-        if found.graph is not None:
-            found.graph.launch(stream)
+        if placed.graph is not None:
+            placed.graph.launch(stream)
             return
-        for launch in found.launches:
+        for launch in placed.launches:
             launch(stream)
 
     def time(self, taken: list[int]) -> None:

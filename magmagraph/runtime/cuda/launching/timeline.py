@@ -35,10 +35,10 @@ def timeline(segment: Segment) -> list[tuple[int, int, int, int]]:
     marks: list[list[Any]] = [[] for _ in launches]
 
     def mark(number: int, stream: Any) -> None:
-        made = event()
-        failed = record(ctypes.c_void_p(made.ptr), ctypes.c_void_p(stream.ptr), _EXTERNAL)
+        mark_event = event()
+        failed = record(ctypes.c_void_p(mark_event.ptr), ctypes.c_void_p(stream.ptr), _EXTERNAL)
         driver().check_status(failed)
-        marks[number].append(made)
+        marks[number].append(mark_event)
 
     placement = placement or placed(device, launches, touched)
     graph = captured(device, launches, touched, mark, placement)

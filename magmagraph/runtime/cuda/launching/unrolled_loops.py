@@ -70,11 +70,11 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit]:
     launches, touched, _ = segment.units()
     units = [Unit(*pair) for pair in zip(launches, touched, strict=True)]
     loop = _Loop(memory, step, bound, count)
-    made: list[Unit] = []
+    unrolled: list[Unit] = []
     for number in range(count):
         before, moves, after = loop.iteration(number)
-        made += [*before, *moved(units, moves), *after]
-    return made
+        unrolled += [*before, *moved(units, moves), *after]
+    return unrolled
 
 
 def is_counted(node: Node) -> bool:

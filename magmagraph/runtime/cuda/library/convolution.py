@@ -78,10 +78,10 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph:
         raise Refused(NO_ELEMENTS, expected=True)
     geometry = _geometry(node, shapes, memory.sizes)
     addresses = [memory.at(value) for value in values]
-    held = None
+    scratch = None
     if memory.plan.slots[step.outputs[0].slot].place is Place.STATE:
-        held = memory.device.empty(int(step.outputs[0].type.bytes))  # a trial writes no variable
-        addresses[-1] = int(held.data.ptr)
+        scratch = memory.device.empty(int(step.outputs[0].type.bytes))  # a trial writes no variable
+        addresses[-1] = int(scratch.data.ptr)
     return cudnn.graph_of(
         memory.device, geometry, lambda g: _built(g, geometry), geometry.dtype, addresses,
         exact=geometry.exact, limit=memory.workspace_limit,
@@ -115,11 +115,11 @@ class FirstImage:
         if self.wanted is None:
             self.wanted = self._prepared()
         launch([int(block.data.ptr) for block in self.blocks])
-        found = np.empty(shape_of(step.outputs[0].type), step.outputs[0].type.dtype)
+        actual = np.empty(shape_of(step.outputs[0].type), step.outputs[0].type.dtype)
         runtime.memcpy(
-            found.ctypes.data, int(self.blocks[-1].data.ptr), found.nbytes, DEVICE_TO_HOST
+            actual.ctypes.data, int(self.blocks[-1].data.ptr), actual.nbytes, DEVICE_TO_HOST
         )
-        error = np.linalg.norm((found - self.wanted).astype(np.float64))
+        error = np.linalg.norm((actual - self.wanted).astype(np.float64))
         return bool(error <= WRONG * np.linalg.norm(self.wanted))
 
     def _prepared(self) -> np.ndarray:
@@ -135,8 +135,8 @@ class FirstImage:
             runtime.memcpy(int(block.data.ptr), image.ctypes.data, image.nbytes, HOST_TO_DEVICE)
             images.append(image)
         runtime.deviceSynchronize()
-        made = node.op.evaluate(np, *images, **bind_attributes(node.attrs, self.sizes))
-        return np.asarray(made)
+        result = node.op.evaluate(np, *images, **bind_attributes(node.attrs, self.sizes))
+        return np.asarray(result)
 
 
 # Operations of a multiprocessor a microsecond, at most: by dtype, or with all digits of float32.
@@ -231,13 +231,13 @@ def _built(graph: Any, geometry: Geometry) -> tuple[list[Any], list[Any]]:
     }  # fmt: skip
     if geometry.direction == "forward":
         read = [tensor(geometry.image), tensor(geometry.filters)]
-        made, layout = graph.conv_fprop(image=read[0], weight=read[1], **window), geometry.result
+        output, layout = graph.conv_fprop(image=read[0], weight=read[1], **window), geometry.result
     elif geometry.direction == "input":
         read = [tensor(geometry.result), tensor(geometry.filters)]
-        made, layout = graph.conv_dgrad(loss=read[0], filter=read[1], **window), geometry.image
+        output, layout = graph.conv_dgrad(loss=read[0], filter=read[1], **window), geometry.image
     else:
         read = [tensor(geometry.image), tensor(geometry.result)]
-        made, layout = graph.conv_wgrad(image=read[0], loss=read[1], **window), geometry.filters
-    made.set_output(True).set_dim(list(layout[0])).set_stride(list(layout[1]))
-    made.set_data_type(kind)
-    return read, [made]
+        output, layout = graph.conv_wgrad(image=read[0], loss=read[1], **window), geometry.filters
+    output.set_output(True).set_dim(list(layout[0])).set_stride(list(layout[1]))
+    output.set_data_type(kind)
+    return read, [output]

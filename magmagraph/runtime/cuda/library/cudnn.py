@@ -187,10 +187,10 @@ class LibraryGraph:
         notes = INEXACT if self.check is None else (*INEXACT, "checked")
         key = content_key("cudnn", self.device.name, repr(self.key), version(), room, *notes)
         choices = default_choices()
-        known = choices.get(key)
+        choice = choices.get(key)
         count = self.graph.get_execution_plan_count()
-        if isinstance(known, list) and len(known) == 3 and known[0] < count:
-            index, name, taken = known
+        if isinstance(choice, list) and len(choice) == 3 and choice[0] < count:
+            index, name, taken = choice
             if self.graph.get_plan_name_at_index(index) == name and self._built(index):
                 self._take(index, float(taken))
                 return
@@ -212,29 +212,29 @@ class LibraryGraph:
 
         Where there is none among the first, those that need more are taken.
         """
-        wanted = TRIED if config.tuning else 1
+        most = TRIED if config.tuning else 1
         small: list[int] = []
         large: list[int] = []
         for index in range(count):
-            if len(small) == wanted or (large and not small and index >= LOOKED_AT):
+            if len(small) == most or (large and not small and index >= LOOKED_AT):
                 break
             if self._built(index) and self._right(index):
                 size = int(self.graph.get_workspace_size_plan_at_index(index))
                 (small if size <= SCRATCH else large).append(index)
-        return small or large[:wanted]
+        return small or large[:most]
 
     def _try_others(self, count: int, built: Sequence[int], addresses: Sequence[int]) -> None:
         """Take the first plan of another engine where it is faster than the chosen one."""
         best, taken = self.chosen, self.microseconds
-        known = {self._engine(index) for index in built}
+        engines = {self._engine(index) for index in built}
         others: list[int] = []
         for index in range(count):
             if len(others) == OTHERS:
                 break
-            if self._engine(index) in known or not self._built(index):
+            if self._engine(index) in engines or not self._built(index):
                 continue
             if self._right(index):
-                known.add(self._engine(index))
+                engines.add(self._engine(index))
                 others.append(index)
         while others:
             index, microseconds = self._fastest(others, addresses)
@@ -268,10 +268,10 @@ class LibraryGraph:
             runtime.deviceSynchronize()
             for index in (one, other):
                 self._run(index, [int(block.data.ptr) for block in blocks])
-                found = np.empty(min(blocks[-1].size, pattern.nbytes) // 4, np.float32)
+                actual = np.empty(min(blocks[-1].size, pattern.nbytes) // 4, np.float32)
                 at = int(blocks[-1].data.ptr)
-                runtime.memcpy(found.ctypes.data, at, found.nbytes, DEVICE_TO_HOST)
-                results.append(found.astype(np.float64))
+                runtime.memcpy(actual.ctypes.data, at, actual.nbytes, DEVICE_TO_HOST)
+                results.append(actual.astype(np.float64))
         except refusals():  # no memory for it, or a plan that does not run here
             stream.synchronize()
             return False
@@ -385,18 +385,18 @@ def graph_of(
             limit = least_limit
         if place not in _graphs:
             try:
-                made = LibraryGraph(device, key, build, dtype, limit=limit, **options)
-                made.settle(addresses)
-                made.check = None  # it holds the plan that asked
+                new_graph = LibraryGraph(device, key, build, dtype, limit=limit, **options)
+                new_graph.settle(addresses)
+                new_graph.check = None  # it holds the plan that asked
             except (MagmagraphError, *device.errors):
                 raise  # of the device, not of the graph
             except refusals() as error:
                 _graphs[place] = str(error)
             else:
-                _graphs[place] = made
-        found = _graphs[place]
-        if isinstance(found, str):
-            raise Refused(f"cuDNN refuses it: {found}")
-        if found.workspace <= limit:
-            return found
+                _graphs[place] = new_graph
+        cached = _graphs[place]
+        if isinstance(cached, str):
+            raise Refused(f"cuDNN refuses it: {cached}")
+        if cached.workspace <= limit:
+            return cached
     raise Refused("cuDNN has no plan that fits in the workspace")

@@ -123,16 +123,16 @@ def transform(memory: PlanMemory, step: Step) -> LibraryCall:
     scale = real.type(scale_of(attrs["norm"], inverse, math.prod(layout.extents)))
     # Each call reads and writes so many bytes.
     read, written = (int(value.type.bytes) // layout.calls for value in (x, out))
-    held = memory.more(int(x.type.bytes)) if kind == "values" else 0
+    scratch = memory.more(int(x.type.bytes)) if kind == "values" else 0
     cupy = memory.device.cupy
     memory.keep.append(plan)
 
     def run(stream: Any, to: int, start: int) -> None:
         with stream:  # which the plan takes
-            if held:
+            if scratch:
                 count = read * layout.calls
-                cupy.cuda.runtime.memcpyAsync(held, start, count, DEVICE_TO_DEVICE, stream.ptr)
-                start = held
+                cupy.cuda.runtime.memcpyAsync(scratch, start, count, DEVICE_TO_DEVICE, stream.ptr)
+                start = scratch
             for i in range(layout.calls):
                 places = (start + i * read, read), (to + i * written, written)
                 plan.fft(*(_bytes_at(cupy, *place) for place in places), 1 if inverse else -1)

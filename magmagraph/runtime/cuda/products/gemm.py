@@ -39,8 +39,8 @@ def plan_product(device: Any, shape: Shape, workspace: int, tuning: bool) -> Pro
         product = Product(device, shape)
         product.algorithms = candidates(product, others)
         if tuning:
-            made = tuned(product, workspace, plain)
-            product.chosen, product.microseconds, product.beside = made
+            best = tuned(product, workspace, plain)
+            product.chosen, product.microseconds, product.beside = best
         product.own = wide_of(product, workspace, tuning)
         _products[key] = product
     return _products[key]
@@ -69,18 +69,18 @@ def wide_of(product: Product, workspace: int, tuning: bool) -> WideProduct | Non
         return None
     small = is_one_tile(shape, device.multiprocessors)
     try:
-        made = (OneTileProduct if small else WideProduct)(device, shape)
+        wide = (OneTileProduct if small else WideProduct)(device, shape)
     except (Refused, CompilerUnavailable):  # the library computes it
         return None
     if forced:
-        return made
-    key = content_key("wide", device.name, repr(shape), made.kernel.source)
+        return wide
+    key = content_key("wide", device.name, repr(shape), wide.kernel.source)
     choices = default_choices()
-    known = choices.get(key)
-    if not isinstance(known, list) or len(known) != 2:
-        known = list(in_turn_with(product, made, workspace))
-        choices.set(key, known)
-    library, ours = (float(taken) for taken in known)
+    choice = choices.get(key)
+    if not isinstance(choice, list) or len(choice) != 2:
+        choice = list(in_turn_with(product, wide, workspace))
+        choices.set(key, choice)
+    library, ours = (float(taken) for taken in choice)
     if not 0.0 < ours < library:
         return None
-    return made
+    return wide

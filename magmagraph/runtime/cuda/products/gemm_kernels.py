@@ -56,8 +56,8 @@ def varied(product: Product, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
     for row in rows:
         if len(tiles) < _TILES and option(product, row, "SPLITK_NUM") <= 1:
             tiles.setdefault((option(product, row, "ID"), option(product, row, "TILE_ID")), row)
-    made = itertools.chain.from_iterable(_siblings(product, row) for row in tiles.values())
-    return [row for row in made if runs(product, row)]
+    variants = itertools.chain.from_iterable(_siblings(product, row) for row in tiles.values())
+    return [row for row in variants if runs(product, row)]
 
 
 def _siblings(product: Product, row: np.ndarray) -> Iterable[np.ndarray]:
@@ -65,26 +65,26 @@ def _siblings(product: Product, row: np.ndarray) -> Iterable[np.ndarray]:
     clusters = [int(product.library.ClusterShape[name]) for name in _CLUSTERS]
     options = range(1 + _most_options(product, row))
     for cluster, swizzle, own in itertools.product(clusters, _SWIZZLES, options):
-        made = with_options(
+        variant = with_options(
             product, row, CLUSTER_SHAPE_ID=cluster, CTA_SWIZZLING=swizzle, CUSTOM_OPTION=own
         )
-        if made is not None:
-            yield made
+        if variant is not None:
+            yield variant
 
 
 def with_options(product: Product, row: np.ndarray, **options: int) -> np.ndarray | None:
     """Return an algorithm with other options; None where it has no such options."""
-    lt, made = product.library, np.array(row)
+    lt, algorithm = product.library, np.array(row)
     try:
         for name, number in options.items():
             value = ctypes.c_uint32(number)
             lt.matmul_algo_config_set_attribute(
-                made.ctypes.data, int(lt.MatmulAlgoConfigAttribute[name]),
+                algorithm.ctypes.data, int(lt.MatmulAlgoConfigAttribute[name]),
                 ctypes.addressof(value), _SIZES.get(name, 4),
             )  # fmt: skip
     except refusals(product, KeyError):  # KeyError: a binding that does not know the option
         return None
-    return made
+    return algorithm
 
 
 def option(product: Product, row: np.ndarray, name: str) -> int:

@@ -126,9 +126,9 @@ def _in_parts(product: Product, rows: Iterable[np.ndarray]) -> Iterable[np.ndarr
         for parts in _PARTS:
             if product.shape.k < parts * _LONG:
                 continue
-            made = with_options(product, row, SPLITK_NUM=parts, REDUCTION_SCHEME=2)
-            if made is not None and runs(product, made):
-                yield made
+            variant = with_options(product, row, SPLITK_NUM=parts, REDUCTION_SCHEME=2)
+            if variant is not None and runs(product, variant):
+                yield variant
 
 
 def tuned(
@@ -150,25 +150,25 @@ def tuned(
     """
     key = content_key("cublaslt varied", product.device.name, repr(product.shape), _version())
     choices = default_choices()
-    known = choices.get(key)
-    if isinstance(known, list) and len(known) == 3:
-        number = _number(product, known[0])
+    choice = choices.get(key)
+    if isinstance(choice, list) and len(choice) == 3:
+        number = _number(product, choice[0])
         if number is not None:
-            return number, float(known[1]), float(known[2])
+            return number, float(choice[1]), float(choice[2])
     chosen, taken, beside = _fastest(product, workspace, plain)
     choices.set(key, [product.algorithms[chosen][:_ALGORITHM].tobytes().hex(), taken, beside])
     return chosen, taken, beside
 
 
-def _number(product: Product, known: Any) -> int | None:
+def _number(product: Product, name: Any) -> int | None:
     """Return the number of an algorithm that was chosen before, None where it does not run."""
     names = [row[:_ALGORITHM].tobytes().hex() for row in product.algorithms]
-    if known in names:
-        return names.index(known)
-    if not varies(product.shape) or not isinstance(known, str) or len(known) != 2 * _ALGORITHM:
+    if name in names:
+        return names.index(name)
+    if not varies(product.shape) or not isinstance(name, str) or len(name) != 2 * _ALGORITHM:
         return None
     row = np.zeros_like(product.algorithms[0])
-    row[:_ALGORITHM] = np.frombuffer(bytes.fromhex(known), np.uint8)
+    row[:_ALGORITHM] = np.frombuffer(bytes.fromhex(name), np.uint8)
     if not runs(product, row):
         return None
     product.algorithms = _unique([*product.algorithms, row])
@@ -177,10 +177,10 @@ def _number(product: Product, known: Any) -> int | None:
 
 def _fastest(product: Product, workspace: int, plain: Product | None) -> tuple[int, float, float]:
     trial, proposed = _Trial(product, workspace), len(product.algorithms)
-    found = trial.measured(range(proposed), _MICROSECONDS)
-    best = found[:_FINALISTS]
-    if found and varies(product.shape):
-        more = varied(product, [product.algorithms[number] for _, number, _ in found])
+    measured = trial.measured(range(proposed), _MICROSECONDS)
+    best = measured[:_FINALISTS]
+    if measured and varies(product.shape):
+        more = varied(product, [product.algorithms[number] for _, number, _ in measured])
         product.algorithms = _unique([*product.algorithms, *more])
         looks = trial.measured(range(proposed, len(product.algorithms)), _LOOK)[:_MORE]
         best += trial.measured([number for _, number, _ in looks], _MICROSECONDS)
@@ -248,11 +248,11 @@ class _Trial:
 
     def of(self, product: Product | WideProduct) -> _Trial:
         """Return the trial of what else computes a product of these sizes, on the same factors."""
-        made = copy.copy(self)
-        made.product = product
+        trial = copy.copy(self)
+        trial.product = product
         if "bias" not in product.shape.epilogue:  # the library refuses one that is not to be added
-            made._call = (*self._call[:-1], 0)
-        return made
+            trial._call = (*self._call[:-1], 0)
+        return trial
 
     def repeat(self, times: int) -> None:
         """Launch the product's chosen algorithm."""
@@ -262,7 +262,7 @@ class _Trial:
     def measured(self, numbers: Iterable[int], least: float) -> list[_Measured]:
         """Return the algorithms that run, in graphs of so many microseconds, the fastest first."""
         device, stream = self.device, self.stream
-        found: list[_Measured] = []
+        timings: list[_Measured] = []
         for number in numbers:
             self.product.chosen = number
             try:
@@ -277,21 +277,21 @@ class _Trial:
                 def measure(graph: Any = graph, times: int = times) -> float:
                     return _microseconds(device, lambda: graph.launch(stream)) / times
 
-                found.append((min(measure() for _ in range(3)), number, measure))
+                timings.append((min(measure() for _ in range(3)), number, measure))
             except refusals(self.product, RuntimeError):  # it does not run here: no candidate
                 stream.synchronize()
-        return sorted(found, key=lambda one: one[:2])
+        return sorted(timings, key=lambda one: one[:2])
 
     def rows(self, number: int) -> np.ndarray:
         """Return some rows of what an algorithm computes."""
-        shape, made, at = self.product.shape, self.made, self.stream.ptr
-        runtime, length = self.device.cupy.cuda.runtime, shape.n * made.itemsize
+        shape, result, at = self.product.shape, self.made, self.stream.ptr
+        runtime, length = self.device.cupy.cuda.runtime, shape.n * result.itemsize
         self.product.chosen = number
-        runtime.memsetAsync(made.data.ptr, _UNWRITTEN, made.nbytes, at)
+        runtime.memsetAsync(result.data.ptr, _UNWRITTEN, result.nbytes, at)
         self.repeat(1)
-        rows = np.empty((-(-shape.m // _SAMPLE), shape.n), made.dtype)
+        rows = np.empty((-(-shape.m // _SAMPLE), shape.n), result.dtype)
         for i, row in enumerate(rows):
-            start = made.data.ptr + i * _SAMPLE * length
+            start = result.data.ptr + i * _SAMPLE * length
             runtime.memcpyAsync(row.ctypes.data, start, length, _DEVICE_TO_HOST, at)
         self.stream.synchronize()
         return _numbers(rows, shape.stored)
@@ -310,11 +310,11 @@ def _agree(first: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.abs(other - first).max() <= _APART * np.abs(first).max())
 
 
-def _numbers(held: np.ndarray, dtype: str) -> np.ndarray:
+def _numbers(raw: np.ndarray, dtype: str) -> np.ndarray:
     """Return numbers from what holds their bytes."""
     if dtype == "bfloat16":
-        held, dtype = held.astype(np.uint32) << 16, "float32"
-    return held.view(dtype).astype(np.float64)
+        raw, dtype = raw.astype(np.uint32) << 16, "float32"
+    return raw.view(dtype).astype(np.float64)
 
 
 def _random(dtype: str) -> np.ndarray:
@@ -327,15 +327,17 @@ def _random(dtype: str) -> np.ndarray:
 
 def _filled(cupy: Any, pattern: Any, count: int) -> Any:
     """Return an array of so many elements, filled by doubling copies of a pattern."""
-    made = cupy.empty(count, pattern.dtype)
+    filled = cupy.empty(count, pattern.dtype)
     size, there = pattern.itemsize, min(count, pattern.size)
     copy, stream = cupy.cuda.runtime.memcpyAsync, cupy.cuda.get_current_stream().ptr
-    copy(made.data.ptr, pattern.data.ptr, there * size, _DEVICE_TO_DEVICE, stream)
+    copy(filled.data.ptr, pattern.data.ptr, there * size, _DEVICE_TO_DEVICE, stream)
     while there < count:
         more = min(there, count - there)
-        copy(made.data.ptr + there * size, made.data.ptr, more * size, _DEVICE_TO_DEVICE, stream)
+        copy(
+            filled.data.ptr + there * size, filled.data.ptr, more * size, _DEVICE_TO_DEVICE, stream
+        )
         there += more
-    return made
+    return filled
 
 
 def _microseconds(device: Any, launch: Any) -> float:

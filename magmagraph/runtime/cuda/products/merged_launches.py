@@ -118,14 +118,14 @@ class MergedProducts:
 
     def kernels(self, steps: Sequence[Step]) -> list[RegionKernels]:
         """Return the kernels of regions that products compute, but for the ends of their sums."""
-        found = [
+        candidates = [
             kernels_of(body)
             for step in steps
             if step.role is Role.EPILOGUE
             for part in step.parts[1::2]
             for body in bodies_of(part)
         ]
-        return [kernels for kernels in found if kernels is not None]
+        return [kernels for kernels in candidates if kernels is not None]
 
     def _ends(
         self, merge: Merge, within: Merge

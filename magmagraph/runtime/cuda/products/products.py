@@ -79,9 +79,9 @@ def call_of(
         Blocks side by side, where a second product follows.
     """
     # Numbers that kernels of the same region came to have since are none of this one's.
-    given = [*operands, *shape[:3], 0, *more][: product.words]
+    arguments = [*operands, *shape[:3], 0, *more][: product.words]
     words = np.zeros(product.words, np.int64)  # all of them are read when the kernel is launched
-    words[: len(given)] = given
+    words[: len(arguments)] = arguments
     places = (*range(6), *(FIRST_OF_EPILOGUE + place for place in pointers))
     columns, rows, _ = product.grid(shape.m, shape.n)
     return KernelCall(

@@ -149,10 +149,12 @@ class WideProduct:
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = self.arguments(*key)
-        held = (ctypes.c_void_p * 1)(self._known[key].ctypes.data)  # read by the launch or capture
+        address = (ctypes.c_void_p * 1)(
+            self._known[key].ctypes.data
+        )  # read by the launch or capture
         driver().launchKernel(
             self._function, *self.grid, 1, self.threads, 1, 1, self.shared, stream,
-            ctypes.addressof(held), 0,
+            ctypes.addressof(address), 0,
         )  # fmt: skip
 
     def arguments(self, a: int, b: int, out: int, bias: int) -> np.ndarray:
@@ -220,12 +222,12 @@ def tensor_map(address: int, extents: Sequence[int], box: Sequence[int], dtype: 
     RuntimeError
         The driver refuses it.
     """
-    held = np.zeros(2 * _WORDS, np.int64)
-    start = -held.ctypes.data % _MAP_ALIGNMENT // held.itemsize
-    made = held[start : start + _WORDS]
+    storage = np.zeros(2 * _WORDS, np.int64)
+    start = -storage.ctypes.data % _MAP_ALIGNMENT // storage.itemsize
+    descriptor = storage[start : start + _WORDS]
     rows, columns = extents
     code = _encode()(
-        ctypes.c_void_p(made.ctypes.data), ctypes.c_int(_KINDS[dtype]), ctypes.c_uint32(2),
+        ctypes.c_void_p(descriptor.ctypes.data), ctypes.c_int(_KINDS[dtype]), ctypes.c_uint32(2),
         ctypes.c_void_p(address), (ctypes.c_uint64 * 2)(columns, rows),
         (ctypes.c_uint64 * 1)(2 * columns), (ctypes.c_uint32 * 2)(box[1], box[0]),
         (ctypes.c_uint32 * 2)(1, 1), ctypes.c_int(0), ctypes.c_int(_SWIZZLE_128),
@@ -233,4 +235,4 @@ def tensor_map(address: int, extents: Sequence[int], box: Sequence[int], dtype: 
     )  # fmt: skip
     if code:
         raise RuntimeError(f"the driver refuses a tensor map, error {code}")
-    return made
+    return descriptor

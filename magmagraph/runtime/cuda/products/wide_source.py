@@ -141,8 +141,8 @@ def completed(text: str, dtype: str, epilogue: str, **more: object) -> str:
         "inner": inner, "bent": bent, "outer": outer, "wider": _WIDER[dtype],
         "clamp": ".relu" if function == "relu" else "", "short": _SHORT[dtype],
     }  # fmt: skip
-    for name, made in {**filled, **more}.items():
-        text = text.replace(f"@{name}@", str(made))
+    for name, value in {**filled, **more}.items():
+        text = text.replace(f"@{name}@", str(value))
     return text
 
 

@@ -31,9 +31,9 @@ __all__ = ["MLPClassifier", "MLPRegressor"]
 _BLOCK = 128  # rows that are predicted together
 
 
-def _of_host(given: Any) -> Any:
+def _of_host(array: Any) -> Any:
     """Return a device's array as the host's, and leave all else to scikit-learn's own checks."""
-    return as_array(given) if hasattr(given, "__cuda_array_interface__") else given
+    return as_array(array) if hasattr(array, "__cuda_array_interface__") else array
 
 
 class _MLP(BaseEstimator):  # type: ignore[misc]
@@ -111,13 +111,13 @@ class _MLP(BaseEstimator):  # type: ignore[misc]
 
     def _raw(self, x: Any) -> np.ndarray:
         check_is_fitted(self)
-        given = validate_data(self, _of_host(x), dtype=(np.float64, np.float32), reset=False)
-        rows = (given - self._shift) / self._scale
+        checked = validate_data(self, _of_host(x), dtype=(np.float64, np.float32), reset=False)
+        rows = (checked - self._shift) / self._scale
         # Whole blocks: products of one row and of many round differently, and what is predicted
         # of a row must not depend on those beside it.
         padded = np.pad(rows, ((0, -len(rows) % _BLOCK), (0, 0)))
-        found: np.ndarray = self.network_.predict(padded, batch_size=_BLOCK)[: len(rows)]
-        return found
+        scores: np.ndarray = self.network_.predict(padded, batch_size=_BLOCK)[: len(rows)]
+        return scores
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
         """Return features of mean 0 and variance 1, and remember how.
@@ -206,8 +206,8 @@ class MLPClassifier(ClassifierMixin, _MLP):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """Return the likeliest label of each example."""
         numbers = self._raw(X).argmax(1)
-        found: np.ndarray = self.classes_[numbers]
-        return found
+        labels: np.ndarray = self.classes_[numbers]
+        return labels
 
 
 class MLPRegressor(RegressorMixin, _MLP):  # type: ignore[misc]
@@ -242,9 +242,9 @@ class MLPRegressor(RegressorMixin, _MLP):  # type: ignore[misc]
             multi_output=True,
             y_numeric=True,
         )
-        wanted = np.asarray(targets, np.float64)
-        self._flat = wanted.ndim == 1
-        columns = wanted[:, None] if self._flat else wanted
+        target_values = np.asarray(targets, np.float64)
+        self._flat = target_values.ndim == 1
+        columns = target_values[:, None] if self._flat else target_values
         self._target_shift = columns.mean(0)
         spread = columns.std(0)
         self._target_scale = np.where(spread > 0, spread, 1.0)
@@ -256,5 +256,5 @@ class MLPRegressor(RegressorMixin, _MLP):  # type: ignore[misc]
         """Return the predicted numbers, in the shape of the targets."""
         raw = self._raw(X)
         raw = raw * self._target_scale + self._target_shift
-        found: np.ndarray = raw[:, 0] if self._flat else raw
-        return found
+        values: np.ndarray = raw[:, 0] if self._flat else raw
+        return values

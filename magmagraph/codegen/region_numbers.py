@@ -102,10 +102,10 @@ class RegionNumbers:
 
     def part_end(self, position: int, part: int, axis: int) -> int:
         """Return where what a part reads ends along an axis, also beyond the joined read."""
-        found = self._part(position, part)
-        own = found.axes[axis]
+        piece = self._part(position, part)
+        own = piece.axes[axis]
         assert own is not None
-        return dims.evaluate(found.starts[axis] + found.node.shape[own], self.sizes)
+        return dims.evaluate(piece.starts[axis] + piece.node.shape[own], self.sizes)
 
     def _part(self, position: int, part: int) -> Part:
         joined = list(self.region.accesses.values())[position].joined

@@ -73,8 +73,8 @@ def promote(*dtypes: DType) -> DType:
     if not dtypes:
         raise ArgumentError(message("promote: no dtypes", need="at least one"))
     # Only the highest kind counts: int64 with uint64 is float64, but with a float32 it is float32.
-    for wanted in (("complex", "float"), ("integer",)):
-        of_kind = [dtype for dtype in dtypes if KINDS[dtype] in wanted]
+    for kinds in (("complex", "float"), ("integer",)):
+        of_kind = [dtype for dtype in dtypes if KINDS[dtype] in kinds]
         if of_kind:
             # Widest first: float64 with float16 and bfloat16 does not pass through float32. A
             # complex number comes before all of them, and takes on the width of a float.
@@ -222,15 +222,15 @@ def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     (False, True)
     """
     values = None if isinstance(source, np.dtype) else source
-    given = source if isinstance(source, np.dtype) else source.dtype
-    source_kind, target_kind = KINDS.get(given), KINDS[target]
+    source_dtype = source if isinstance(source, np.dtype) else source.dtype
+    source_kind, target_kind = KINDS.get(source_dtype), KINDS[target]
     if (source_kind, target_kind) == ("float", "complex"):
         return True
     if source_kind == "integer" and target_kind in ("float", "complex"):
-        return _holds_exactly(real_dtype(target), given, values)
+        return _holds_exactly(real_dtype(target), source_dtype, values)
     if source_kind is None or source_kind != target_kind:
         return False
-    if source_kind != "integer" or np.can_cast(given, target):
+    if source_kind != "integer" or np.can_cast(source_dtype, target):
         return True
     if values is None:
         return False
@@ -239,12 +239,12 @@ def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     )
 
 
-def _holds_exactly(target: DType, given: np.dtype, values: np.ndarray | None) -> bool:
+def _holds_exactly(target: DType, source: np.dtype, values: np.ndarray | None) -> bool:
     """Tell whether a float dtype holds integers exactly: all of a dtype, or those of an array."""
     limits = finfo(target)
     largest = 2 ** (int(limits.nmant) + 1)  # up to it there is no gap between integers
     if values is None:
-        low, high = int(iinfo(given).min), int(iinfo(given).max)
+        low, high = int(iinfo(source).min), int(iinfo(source).max)
     elif values.size:
         low, high = int(values.min()), int(values.max())
     else:
@@ -253,7 +253,7 @@ def _holds_exactly(target: DType, given: np.dtype, values: np.ndarray | None) ->
         return True
     if values is None or max(-low, high) > float(limits.max):
         return False
-    wide = values.astype(np.uint64 if given.kind == "u" else np.int64)
+    wide = values.astype(np.uint64 if source.kind == "u" else np.int64)
     size = abs(wide).astype(np.uint64)
     odd = size // np.maximum(size & (~size + np.uint64(1)), np.uint64(1))  # no factors of 2
     return bool(odd.max() <= largest)

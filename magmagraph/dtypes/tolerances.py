@@ -57,20 +57,30 @@ class Tolerance(NamedTuple):
         >>> table.close([1.0, np.inf], [1.0 + 1e-7, np.inf]), table.close([1.0], [1.001])
         (True, False)
         """
-        given, wanted = _wide(actual), _wide(expected)
-        if given.shape != wanted.shape:
+        wide_actual, wide_expected = _wide(actual), _wide(expected)
+        if wide_actual.shape != wide_expected.shape:
             return False
-        if given.dtype != wanted.dtype:
-            given, wanted = given.astype(np.complex128), wanted.astype(np.complex128)
-        finite = np.isfinite(wanted)
+        if wide_actual.dtype != wide_expected.dtype:
+            wide_actual, wide_expected = (
+                wide_actual.astype(np.complex128),
+                wide_expected.astype(np.complex128),
+            )
+        finite = np.isfinite(wide_expected)
         with np.errstate(invalid="ignore", over="ignore"):
-            near = np.abs(given - wanted) <= self.allowed(np.where(finite, wanted, 0.0), scale)
-        same = (given == wanted) | (np.isnan(given) & np.isnan(wanted))
-        if wanted.dtype.kind == "c":
+            near = np.abs(wide_actual - wide_expected) <= self.allowed(
+                np.where(finite, wide_expected, 0.0), scale
+            )
+        same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
+        if wide_expected.dtype.kind == "c":
             rest = ~finite
             return bool(near[finite].all()) and all(
-                self.close(one[rest], other[rest], np.broadcast_to(scale, wanted.shape)[rest])
-                for one, other in ((given.real, wanted.real), (given.imag, wanted.imag))
+                self.close(
+                    one[rest], other[rest], np.broadcast_to(scale, wide_expected.shape)[rest]
+                )
+                for one, other in (
+                    (wide_actual.real, wide_expected.real),
+                    (wide_actual.imag, wide_expected.imag),
+                )
             )
         return bool(np.all(np.where(finite, near, same)))
 

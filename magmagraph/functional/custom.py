@@ -186,22 +186,22 @@ class _OwnOp(Op):
 
 
 def _found(module: str, name: str) -> Op | None:
-    held: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in name.split("."):
-        held = getattr(held, part, None)
-    return getattr(held, "op", None)
+        value = getattr(value, part, None)
+    return getattr(value, "op", None)
 
 
 def _op_of_class(module: str, name: str) -> Op:
     from importlib import import_module
 
     import_module(module)
-    found = _found(module, name)
-    if found is None:
+    cls = _found(module, name)
+    if cls is None:
         raise pickle.UnpicklingError(
             message(f"{module} has no operation {name}", need="the class that it was pickled with")
         )
-    return found
+    return cls
 
 
 # Definition.
@@ -252,11 +252,11 @@ def _check_class(cls: type[Operation]) -> None:
         )
     count, open_ = _positional(cls, "numpy")
     if cls.gradient is not Operation.gradient:
-        given, any_number = _positional(cls, "gradient")
-        if not open_ and not any_number and given != count + 1:
+        positional, any_number = _positional(cls, "gradient")
+        if not open_ and not any_number and positional != count + 1:
             raise GraphError(
                 message(
-                    f"{name}.gradient takes {given} arguments, {name}.numpy {count}",
+                    f"{name}.gradient takes {positional} arguments, {name}.numpy {count}",
                     need="the operands, then the cotangent",
                 )
             )
@@ -282,9 +282,9 @@ def _check_kernel(name: str, kernel: str, count: int | None) -> None:
                 need="one to four",
             )
         )
-    known = {*_OPERANDS[:count], "T"}
+    names = {*_OPERANDS[:count], "T"}
     for word in _WORD.findall(kernel):
-        if word not in known:
+        if word not in names:
             raise GraphError(
                 message(
                     f"{name}: {word} in the kernel is unknown",
@@ -331,25 +331,25 @@ def _record(cls: type[Operation]) -> Op:
     def rule(call: Call, *types: Type, **attributes: Any) -> TypeLike:
         if cls.type is Operation.type:
             return broadcast(call, *types)
-        made = own.type(*types, **attributes)
-        parts = made if isinstance(made, tuple) else (made,)
+        types_of = own.type(*types, **attributes)
+        parts = types_of if isinstance(types_of, tuple) else (types_of,)
         if not parts or not all(isinstance(part, Type) for part in parts):
             raise call.dtype_error(
-                f"its method type returned {made!r}", need="mg.Type(dtype, shape), or a tuple"
+                f"its method type returned {types_of!r}", need="mg.Type(dtype, shape), or a tuple"
             )
-        return made
+        return types_of
 
     def evaluate(xp: Any, *arrays: Any, **attributes: Any) -> Any:
-        made = own.numpy(*map(_unwritable, arrays), **attributes)
+        results = own.numpy(*map(_unwritable, arrays), **attributes)
         record = cls.op
-        given = [Type(np.dtype(a.dtype), a.shape) for a in arrays]
-        wanted = rule(Call(record, ()), *given, **attributes)
-        several = isinstance(wanted, tuple)
-        parts = made if several else (made,)
-        types = wanted if isinstance(wanted, tuple) else (wanted,)
-        if several and (not isinstance(made, (tuple, list)) or len(made) != len(types)):
+        operand_types = [Type(np.dtype(a.dtype), a.shape) for a in arrays]
+        expected = rule(Call(record, ()), *operand_types, **attributes)
+        several = isinstance(expected, tuple)
+        parts = results if several else (results,)
+        types = expected if isinstance(expected, tuple) else (expected,)
+        if several and (not isinstance(results, (tuple, list)) or len(results) != len(types)):
             raise GraphError(
-                message(f"{cls.__name__}.numpy returned {type(made).__name__}",
+                message(f"{cls.__name__}.numpy returned {type(results).__name__}",
                         need=f"a tuple of {len(types)} arrays")
             )
         arrays_made = [xp.asarray(part) for part in parts]
@@ -366,8 +366,8 @@ def _record(cls: type[Operation]) -> Op:
         return tuple(arrays_made) if several else arrays_made[0]
 
     def gradient(node: Node, cotangent: Any) -> Sequence[Node | None]:
-        made = own.gradient(*node.inputs, cotangent, **node.attrs)
-        return _gradients(cls.__name__, node.inputs, made)
+        gradients = own.gradient(*node.inputs, cotangent, **node.attrs)
+        return _gradients(cls.__name__, node.inputs, gradients)
 
     return _OwnOp(
         name=path,
@@ -393,8 +393,8 @@ def _unwritable(array: Any) -> Any:
     return view
 
 
-def _gradients(name: str, operands: Sequence[Node], made: Any) -> list[Node | None]:
-    parts = list(made) if isinstance(made, (tuple, list)) else [made]
+def _gradients(name: str, operands: Sequence[Node], gradients: Any) -> list[Node | None]:
+    parts = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
     if len(parts) != len(operands):
         raise GradientError(
             message(

@@ -77,8 +77,8 @@ def _saved(code: CCode, text: str) -> list[str]:
 
 def _declared(line: str) -> tuple[str, str] | None:
     """Return the C type and the name of what a line declares for the whole row."""
-    found = _DECLARED.match(line)
-    return None if found is None else (found[1], found[2])
+    declaration = _DECLARED.match(line)
+    return None if declaration is None else (declaration[1], declaration[2])
 
 
 def _uses(text: str, name: str) -> bool:

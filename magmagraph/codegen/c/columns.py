@@ -100,12 +100,12 @@ def _rows(code: CCode) -> str:
 
 def _lines(code: CCode) -> list[str]:
     """Return the lines that find the sums of a strip, in double, `at` bytes from the first."""
-    found = []
+    lines = []
     for position, fold in enumerate(code.region.folds):
         line, kind = code.fold_name(fold), computing_type(code.accumulator(fold))
         offset = code.number(f"{line}_offset", "line_place", position, 0)
-        found.append(f"{kind} *{line} = ({kind} *)(workspace + {offset} + at) + shift;")
-    return found
+        lines.append(f"{kind} *{line} = ({kind} *)(workspace + {offset} + at) + shift;")
+    return lines
 
 
 def _across(lines: list[str]) -> list[str]:

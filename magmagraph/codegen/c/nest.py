@@ -113,10 +113,10 @@ class Nest:
             return None
         count = lane_count(sizes.pop())
         saved = code.walk.saved
-        known = {node for node in nodes if saved.get(node, self.number) < self.number}
-        if not vectorizes(region, self.inner, nodes, known, folds, outputs):
+        ready = {node for node in nodes if saved.get(node, self.number) < self.number}
+        if not vectorizes(region, self.inner, nodes, ready, folds, outputs):
             return Lanes(count)
-        computed = [node for node in nodes if node not in known]
+        computed = [node for node in nodes if node not in ready]
         unkept = ReducedOnly(region, computed, folds, self.along)
         return Vectors(count, unkept=unkept, along=self.along, value=self.value)
 
@@ -308,9 +308,9 @@ class Nest:
             expression = f"{name}[i{code.vector}]" if self.region.strip else name
         else:
             expression = f"{name}[{self._position(fold)}]"
-        wanted = computing_type(fold.node.dtype)
-        if not indexed(fold.node.op) and computing_type(code.accumulator(fold)) != wanted:
-            expression = f"({wanted}){expression}"
+        fold_type = computing_type(fold.node.dtype)
+        if not indexed(fold.node.op) and computing_type(code.accumulator(fold)) != fold_type:
+            expression = f"({fold_type}){expression}"
         return expression
 
     def _counted(self, node: Node) -> str:

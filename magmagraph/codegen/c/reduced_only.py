@@ -152,13 +152,15 @@ class ReducedOnly:
 
     def _leave_factors(self) -> None:
         """Leave a factor of quotients to the sums, where all between are products with others."""
-        found = {
+        reached_by = {
             node: self._reached(node)
             for node, (function, _, _) in self.quotients.items()
             if function == _ROOT3
         }
-        for node, reached in found.items():
-            others = set().union(*(nodes for other, nodes in found.items() if other is not node))
+        for node, reached in reached_by.items():
+            others = set().union(
+                *(nodes for other, nodes in reached_by.items() if other is not node)
+            )
             between = reached - {node}
             if reached.isdisjoint(others) and all(
                 n.op is MULTIPLY and sum(o in reached for o in n.inputs) == 1 for n in between

@@ -98,8 +98,8 @@ class RowsCode:
         """Return which line of a stage is the first that a function is called in, if any."""
         code = self.code
         called = [f" {code.names[node]} = " for node in code.walk.stages[index] if costly(node)]
-        found = (i for i, line in enumerate(lines) if any(name in line for name in called))
-        return next(found, len(lines))
+        calls = (i for i, line in enumerate(lines) if any(name in line for name in called))
+        return next(calls, len(lines))
 
     def _counters(self) -> list[tuple[str, int]]:
         """Return the counters of an item, outermost first: outer loops, and strips."""

@@ -123,11 +123,11 @@ def convert(expression: str, source: np.dtype, target: np.dtype) -> str:
         return expression
     if target.kind == "b":
         return f"({expression}) != 0"
-    wanted = computing_type(target)
+    target_type = computing_type(target)
     if target.kind in "iu" and source.kind not in "iub":
         return f"mg_to_{suffix(target)}_{suffix(source)}({expression})"
-    if computing_type(source) != wanted:
-        expression = f"({wanted})({expression})"
+    if computing_type(source) != target_type:
+        expression = f"({target_type})({expression})"
     return round_trip(expression, target)
 
 

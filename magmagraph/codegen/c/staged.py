@@ -46,7 +46,7 @@ def staged(
     list of str
         Empty where all groups are better taken at once.
     """
-    lines = {found[1]: found[2] for found in map(_LINE.fullmatch, body) if found}
+    lines = {match[1]: match[2] for match in map(_LINE.fullmatch, body) if match}
     first = _before(lines)
     operations = [name for name in first if not lines[name].startswith("mg_group_load_")]
     size = len(body) + EXPONENTIAL * sum("mg_group_exp" in line for line in body)
@@ -96,13 +96,13 @@ def _before(lines: dict[str, str]) -> list[str]:
     cut = next((text for text in lines.values() if _LONG.search(text)), None)
     if cut is None:
         return []
-    found: set[str] = set()
+    needed: set[str] = set()
     todo = [_radicand(cut)]
     while todo:
-        names = set(_WORD.findall(todo.pop())) & lines.keys() - found
-        found |= names
+        names = set(_WORD.findall(todo.pop())) & lines.keys() - needed
+        needed |= names
         todo += [lines[name] for name in names]
-    return [name for name in lines if name in found]
+    return [name for name in lines if name in needed]
 
 
 def _radicand(text: str) -> str:

@@ -80,12 +80,12 @@ def _shared(body: Graph) -> BodyCode:
     signature = plain_signature(body)
     if signature is None:
         return _write(body)
-    known = _plain.get(signature)
-    if known is None:
+    shared = _plain.get(signature)
+    if shared is None:
         if len(_plain) >= _PLAIN_LIMIT:
             _plain.clear()  # not a part of them: another thread may be adding one
-        known = _plain[signature] = _write(body)
-    return known
+        shared = _plain[signature] = _write(body)
+    return shared
 
 
 _plain: dict[tuple[Any, ...], BodyCode] = {}
@@ -189,7 +189,7 @@ class StepCode:
         rows: list[str] = []
         first_in, first_out, tail = 0, sum(inputs), pointers + 2
         finishes: list[str] = []
-        for code, taken, made in zip(self.codes, inputs, outputs, strict=True):
+        for code, taken, written in zip(self.codes, inputs, outputs, strict=True):
             function = f"rows_{code.key}"
             rows.append(f"{{{function}_rows, {first_in}, {first_out}, {tail}}},")
             if code.finishes:
@@ -198,7 +198,7 @@ class StepCode:
                     f"arguments[{pointers}], arguments + {tail + 2}, chunks);"
                 )
             first_in += taken
-            first_out += made
+            first_out += written
             tail += 2 + len(code.numbers)
         listed = "\n".join(f"    {row}" for row in rows)
         ending = "".join(f"\n    {line}" for line in finishes)

@@ -125,7 +125,7 @@ class CudaCode(RegionCode):
     def header(self, text: str, offset: int) -> list[str]:
         """Return the lines that take operands and numbers out of the arguments ``v``."""
         body = self.region.body
-        taken, made = len(body.inputs), len(body.outputs)
+        taken, written = len(body.inputs), len(body.outputs)
         lines = []
         for i, leaf in enumerate(body.inputs):
             if mentions(text, f"in{i}"):
@@ -135,7 +135,7 @@ class CudaCode(RegionCode):
             if mentions(text, f"out{i}"):
                 kind = storage_type(node.dtype)
                 lines.append(f"{kind} *out{i} = ({kind} *)v[{offset + taken + i}];")
-        tail = offset + taken + made
+        tail = offset + taken + written
         if mentions(text, "workspace"):
             lines.append(f"char *workspace = (char *)v[{tail}];")
         for name, position in self.places.items():
@@ -290,10 +290,10 @@ class CudaCode(RegionCode):
             load(f"{memory}[{' + '.join([begin, *terms])}]", node.dtype)
             for begin, memory, terms in places
         ]
-        found = rest or loads.pop()
+        text = rest or loads.pop()
         for test, element in reversed(list(zip(tests, loads, strict=False))):
-            found = f"({test} ? {element} : {found})"
-        return found
+            text = f"({test} ? {element} : {text})"
+        return text
 
     def _part_place(
         self, node: Node, access: Access, number: int
@@ -387,10 +387,10 @@ class CudaCode(RegionCode):
     def result(self, fold: Fold, name: str) -> str:
         """Return the value of a fold that is over, from its accumulator's name."""
         if indexed(fold.node.op):
-            wanted = computing_type(fold.node.dtype)
-            return f"({wanted}){name}_at"
-        have, wanted = computing_type(self.accumulator(fold)), computing_type(fold.node.dtype)
-        return name if have == wanted else f"({wanted}){name}"
+            result_type = computing_type(fold.node.dtype)
+            return f"({result_type}){name}_at"
+        have, result_type = computing_type(self.accumulator(fold)), computing_type(fold.node.dtype)
+        return name if have == result_type else f"({result_type}){name}"
 
     def line_position(self, fold: Fold) -> str:
         """Return the place of the element here in a line of the fold's partial results."""
@@ -459,7 +459,7 @@ class CudaCode(RegionCode):
             Results that wait elsewhere until they are written, each with an element's place there.
         """
         inner = self.inner
-        known = dict(self.scope)
+        outer_scope = dict(self.scope)
         lines = self.define(nodes, frozenset(range(self.region.depth)) - {inner})
         stores: list[str] = []
         inside: list[str] = []
@@ -508,7 +508,7 @@ class CudaCode(RegionCode):
         for output, place in (staged or {}).items():
             inside.append(f"{place} = {store(self.operand(output.node), output.node.dtype)};")
         self.vector_loop = -1
-        self.scope = known
+        self.scope = outer_scope
         return [
             *lines,
             "#pragma unroll",

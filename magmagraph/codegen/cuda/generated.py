@@ -19,24 +19,24 @@ def kernels_of(body: Graph) -> RegionKernels | None:
 
     Bodies of one structure share them. `refusal_of` says why there are none.
     """
-    made = _made(body)
-    return None if isinstance(made, str) else made
+    kernels = _made(body)
+    return None if isinstance(kernels, str) else kernels
 
 
 def refusal_of(body: Graph) -> str:
     """Return why a body has no kernels; empty where it has."""
-    made = _made(body)
-    return made if isinstance(made, str) else ""
+    kernels = _made(body)
+    return kernels if isinstance(kernels, str) else ""
 
 
 def _made(body: Graph) -> RegionKernels | str:
     key = structure(body)
-    found = _known.get(key)  # a tuple: another thread may empty the table meanwhile
-    if found is None:
+    entry = _known.get(key)  # a tuple: another thread may empty the table meanwhile
+    if entry is None:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        found = _known[key] = (_generated(body),)
-    return found[0]
+        entry = _known[key] = (_generated(body),)
+    return entry[0]
 
 
 _MOST_KNOWN = 4096

@@ -177,8 +177,8 @@ class RegionKernels:
         """
         if self.way != "rows" or self.cross:
             return {}
-        found = {width: narrow_rows(self.region, width) for width in self.widths}
-        return {width: narrow for width, narrow in found.items() if narrow is not None}
+        by_width = {width: narrow_rows(self.region, width) for width in self.widths}
+        return {width: narrow for width, narrow in by_width.items() if narrow is not None}
 
     def _width(self) -> int:
         """Return how many neighbours fill 16 bytes of the widest operand.

@@ -394,13 +394,13 @@ class LaunchConfig(RegionNumbers):
         if many and self.vector > 1:  # as many as their registers leave room for
             full = self.vector * len(kernels.cross) >= COLUMN_SUMS
             resident = COLUMN_THREADS if full else 2 * COLUMN_THREADS
-        wanted = -(-self.multiprocessors * resident // max(1, columns * self.lanes * parts))
+        chunks_to_fill = -(-self.multiprocessors * resident // max(1, columns * self.lanes * parts))
         most = min(self.lines, self.lines * ENTRIES // max(1, columns)) or 1
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
         elif columns > self.lines * ENTRIES:
             raise Refused("too many columns for the partial sums of all rows")
-        chunks = max(1, min(wanted, most, -(-rows // (each * parts))))
+        chunks = max(1, min(chunks_to_fill, most, -(-rows // (each * parts))))
         self._beside = columns
         if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):
             self.straight, chunks = True, 1
@@ -521,7 +521,7 @@ class LaunchConfig(RegionNumbers):
 
     def finish(self) -> list[tuple[str, Grid, Grid]]:
         """Return the launches that add up partial results and use them."""
-        made = []
+        launches = []
         if self.kernels.joined:
             fold = self.kernels.cross[0]
             position = self.kernels.code.position_of(fold)
@@ -533,13 +533,13 @@ class LaunchConfig(RegionNumbers):
             length = self.line_length(position) if fold.kept else 1
             blocks = -(-length // LANES) if fold.kept else 1
             parts = self._join_parts(position)
-            made.append((f"join{position}", (blocks, 1, 1), (LANES, parts, 1)))
+            launches.append((f"join{position}", (blocks, 1, 1), (LANES, parts, 1)))
         for position, outputs in enumerate(late_groups(self.region)):
             loops = self.region.values[outputs[0].node].shape_loops
             count = self.product(*loops)
             blocks = min(-(-count // THREADS), self.multiprocessors * 16)
-            made.append((f"late{position}", (blocks, 1, 1), (THREADS, 1, 1)))
-        return made
+            launches.append((f"late{position}", (blocks, 1, 1), (THREADS, 1, 1)))
+        return launches
 
 
 def launches_of(
@@ -569,16 +569,16 @@ def launches_of(
     """
     shares = LaunchConfig(kernels, sizes, lines, multiprocessors)
     shares.counter = counter
-    made = [shares.main()]
+    launches = [shares.main()]
     shares.tail = shares.tail and tail
     many = ALONE * multiprocessors
     # Columns that are not there have no blocks, and the sum of all of them is still zero.
-    empty = not math.prod(made[0][1])
+    empty = not math.prod(launches[0][1])
     if kernels.cross and (empty or not (shares.straight or shares.tail)):
-        made += shares.finish()
+        launches += shares.finish()
     numbers = tuple(shares.numbers())
     result = []
-    for suffix, grid, block in made:
+    for suffix, grid, block in launches:
         alone = math.prod(grid) > many
         if grid[0]:
             name = f"{kernels.key}_{suffix}{ALONE_NAME if alone else ''}"

@@ -78,18 +78,18 @@ def narrow_rows(region: Region, width: int) -> Narrow | None:
         return None
     # What lanes compute beside the row costs most; then, too many lanes or too long ones.
     each = max(each, SINGLES // width)
-    found = None
+    cheapest = None
     for lanes in (1 << power for power in range(MOST_LANES.bit_length())):
         parts = -(-groups // lanes)
-        held = parts * width
-        if parts > MOST_PARTS or held > MOST_HELD:
+        registers = parts * width
+        if parts > MOST_PARTS or registers > MOST_HELD:
             continue
-        if lanes == 1 and parts > 1 and held > MOST_ALONE and region.passes > 1:
+        if lanes == 1 and parts > 1 and registers > MOST_ALONE and region.passes > 1:
             continue
         cost = lanes * parts, max(parts / each, each / parts)
-        if found is None or cost < found[0]:
-            found = cost, Narrow(parts, groups, lanes, length <= SHORT)
-    return None if found is None else found[1]
+        if cheapest is None or cost < cheapest[0]:
+            cheapest = cost, Narrow(parts, groups, lanes, length <= SHORT)
+    return None if cheapest is None else cheapest[1]
 
 
 def _doubled(count: int) -> int:

@@ -416,11 +416,11 @@ def _kernels(kernel: Ordering | Sorting, size: int, shown: str) -> str:
     kernels = [("whole", _TILE, True)]
     if kernel.tiled:
         kernels = [("tile", _TILE, False), ("merge", _MERGE, False), ("last", _MERGE, True)]
-    for name, made, ends in kernels:
-        made = made.replace("    SORT\n", steps).replace("NAME", f"{kernel.name}_{name}")
+    for name, code, ends in kernels:
+        code = code.replace("    SORT\n", steps).replace("NAME", f"{kernel.name}_{name}")
         # Between launches the records of a line stand side by side.
-        made = made.replace("TARGET", "element" if ends else "line * count + place")
-        text += made.replace("TO", "O" if ends else "E").replace("SHOWN", shown if ends else "")
+        code = code.replace("TARGET", "element" if ends else "line * count + place")
+        text += code.replace("TO", "O" if ends else "E").replace("SHOWN", shown if ends else "")
     return text
 
 

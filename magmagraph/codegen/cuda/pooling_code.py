@@ -131,11 +131,11 @@ def axes_of(
     extents: tuple[int, ...], windows: tuple[int, ...], attrs: dict[str, tuple[int, ...]]
 ) -> tuple[Axis, Axis, Axis]:
     """Return three axes, whatever their number."""
-    given = zip(
+    numbers = zip(
         extents, windows, attrs["window"], attrs["strides"], attrs["dilation"], attrs["low"],
         strict=True,
     )
-    rows = [Axis(*map(int, row)) for row in given]
+    rows = [Axis(*map(int, row)) for row in numbers]
     first, second, third = [Axis(1, 1, 1, 1, 1, 0)] * (3 - len(rows)) + rows
     return first, second, third
 

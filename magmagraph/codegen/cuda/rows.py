@@ -60,7 +60,7 @@ class Workers:
         """Return the kernel."""
         code, region, walk = self.code, self.code.region, self.code.walk
         top = code.top()
-        known = dict(code.scope)
+        outer_scope = dict(code.scope)
         work: list[str] = []
         late: list[str] = []
         early: list[str] = []
@@ -90,7 +90,7 @@ class Workers:
         if self.kept is not None:
             ahead = self._ahead(items) if self.narrow is None else []
             decode = [*ahead, *decode, *self.kept.declared.values()]
-        code.scope = known
+        code.scope = outer_scope
         loop = [*self._turns(items), *indent([*decode, *work]), "}"]
         return [*top, *self._workers(), *early, *loop, *late]
 
@@ -243,14 +243,14 @@ class Workers:
                 lines += code.begin(fold)
             update[fold] = self._target(fold)
         if self.strips:
-            known = dict(code.scope)
+            outer_scope = dict(code.scope)
             work = code.define(nodes)
             for fold in folds:
                 work += self._take_in_strip(fold, update[fold])
             if outputs:
                 writes = [code.write(output) for output in outputs]
                 work += ["if (active) {", *indent(writes), "}"]
-            code.scope = known
+            code.scope = outer_scope
         else:
             full = self.kept is None or (self.narrow is not None and self.narrow.full)
             work = code.elements(

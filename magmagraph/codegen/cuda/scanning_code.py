@@ -429,9 +429,9 @@ def scan_source(scan: Scan) -> str:
         text += "#define AT(i) ((i) + ((i) >> 5))\n" + _LINES_LOAD + _GROUP
         kernel, carry, store, last = _LINES, _LINES_CARRY, _LINES_STORE, _LINES_LAST
     for name, parts in (("totals", ("", "", last)), ("apply", (carry, store, ""))):
-        made = kernel
+        code = kernel
         for key, part in zip(("CARRY", "STORE", "LAST"), parts, strict=True):
-            made = made.replace(f"\n{key}\n", f"\n{part}\n")
-        made = made.replace("ARGUMENTS", _ARGUMENTS).replace("        SHARE\n", _SHARE)
-        text += made.replace("NAME", f"{scan.name}_{name}")
+            code = code.replace(f"\n{key}\n", f"\n{part}\n")
+        code = code.replace("ARGUMENTS", _ARGUMENTS).replace("        SHARE\n", _SHARE)
+        text += code.replace("NAME", f"{scan.name}_{name}")
     return text

@@ -73,7 +73,7 @@ class Tiles:
         down = code.number(f"tiles{along}", "tiles_along", along, side)
         count = code.number("tiles", "tile_count", along, side)
         top = code.top()
-        known = dict(code.scope)
+        outer_scope = dict(code.scope)
         outer = [loop for loop in range(code.region.depth) if loop not in (inner, along)]
         head = [
             "idx rest = tile;",
@@ -115,7 +115,7 @@ class Tiles:
             late += self._write(output, name, pitch, width)
         work = code.elements(nodes, [], outputs, width, {}, mine="here", staged=staged)
         ahead, work = self._ahead(work, width)
-        code.scope = known
+        code.scope = outer_scope
         waits = ["__syncthreads();"] if self.writes else []
         inside = [
             *head, *brought, *ahead, "__syncthreads();", *put, "__syncthreads();",

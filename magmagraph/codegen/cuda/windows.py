@@ -87,16 +87,16 @@ class Windows:
                 continue
             key, start = self._place(node)
             groups.setdefault(key, []).append((start, node))
-        made: list[Column] = []
+        columns: list[Column] = []
         for group in groups.values():
             group.sort(key=lambda one: one[0])
             begin = 0
             for place, (start, node) in enumerate(group):
                 if not place or start - begin > MOST_APART:
                     begin = start
-                    made.append(Column(node))
-                made[-1].shifts[node] = start - begin
-        return made
+                    columns.append(Column(node))
+                columns[-1].shifts[node] = start - begin
+        return columns
 
     def _place(self, node: Node) -> tuple[object, int]:
         """Return what slices that differ by rows alone have in common, and the first row."""
@@ -141,7 +141,7 @@ class Windows:
         code, rows, down, inner = self.code, self.rows, self.down, self.code.inner
         nodes = code.walk.passes[0]
         top = code.top()
-        known = dict(code.scope)
+        outer_scope = dict(code.scope)
         bands = code.number("bands", "window_bands", rows)
         n, m = code.extent(inner), code.extent(down)
         if down == inner:
@@ -176,7 +176,7 @@ class Windows:
             "    }",
             "}",
         ]
-        code.scope = known
+        code.scope = outer_scope
         turns = f"for (idx tile = blockIdx.x; tile < {count}; tile += gridDim.x) {{"
         return [*top, turns, *indent(lines), "}"]
 

@@ -59,8 +59,8 @@ def declared_math(source: str) -> str:
     bare = _COMMENT.sub(" ", source)
     called = set(_CALLED.findall(bare))
     own = {name for pair in _DEFINED.findall(bare) for name in pair}
-    known = sorted(called & _KNOWN.keys())
+    names = sorted(called & _KNOWN.keys())
     foreign = {name for name in called - own if not _OTHERS.fullmatch(name)} - _KNOWN.keys()
     if foreign or _NAMED.search(bare):
         return "#include <math.h>"
-    return "\n".join([*(_KNOWN[name] for name in known), _CONSTANTS])
+    return "\n".join([*(_KNOWN[name] for name in names), _CONSTANTS])

@@ -446,11 +446,11 @@ def resolve(expression: str, dtype: np.dtype) -> str:
 @cache
 def _needed(name: str) -> tuple[str, ...]:
     """Return a helper and those that it calls, callees first."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for other in _NAME.findall(HELPERS[name]):
         if other != name and other in HELPERS:
-            found.update(dict.fromkeys(_needed(other)))
-    return (*found, name)
+            names.update(dict.fromkeys(_needed(other)))
+    return (*names, name)
 
 
 def prelude(source: str, qualifier: str = "static inline") -> str:
@@ -473,13 +473,13 @@ def prelude(source: str, qualifier: str = "static inline") -> str:
     >>> print(prelude("y[i] = mg_maximum_i32(x[i], 0);"))
     static inline int32_t mg_maximum_i32(int32_t a, int32_t b) { return a > b ? a : b; }
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for name in dict.fromkeys(_NAME.findall(source)):
         if name in HELPERS:
-            found.update(dict.fromkeys(_needed(name)))
+            names.update(dict.fromkeys(_needed(name)))
     apart = qualifier.removesuffix(" inline")  # of what is not to be copied into loops
     return "\n\n".join(
-        f"{apart if 'noinline' in HELPERS[name] else qualifier} {HELPERS[name]}" for name in found
+        f"{apart if 'noinline' in HELPERS[name] else qualifier} {HELPERS[name]}" for name in names
     )
 
 

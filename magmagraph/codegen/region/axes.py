@@ -93,11 +93,11 @@ class AxisClasses:
     def of(self, node: Node) -> tuple[int | None, ...]:
         """Return the classes of a node's axes."""
         axes = self.axes[node]
-        known = self._found.get(axes)
-        if known is None:
-            known = tuple(None if a is None else self.find(a) for a in axes)
-            self._found[axes] = known
-        return known
+        classes = self._found.get(axes)
+        if classes is None:
+            classes = tuple(None if a is None else self.find(a) for a in axes)
+            self._found[axes] = classes
+        return classes
 
     def declare(self, node: Node) -> None:
         """Give a node classes of its own."""
@@ -111,11 +111,11 @@ class AxisClasses:
             for position, member in enumerate(self.axes[operand]):
                 if member is None:
                     continue
-                known = result[offset + position]
-                if known is None:
+                current = result[offset + position]
+                if current is None:
                     result[offset + position] = member
                 else:
-                    self.unite(known, member)
+                    self.unite(current, member)
         self.axes[node] = tuple(result)
 
     def reduce(self, node: Node) -> frozenset[int]:

@@ -259,8 +259,8 @@ class Region:
                 root = views[0].inputs[0] if views else part
                 size = dims.size(part.shape) * node.dtype.itemsize
                 whole[parameter] = root.type.bytes
-                known = read.get(parameter)
-                read[parameter] = size if known is None else known + size
+                so_far = read.get(parameter)
+                read[parameter] = size if so_far is None else so_far + size
         total: Extent = 0
         for parameter, size in read.items():
             total += dims.minimum(size, whole[parameter])
@@ -428,9 +428,9 @@ class Walk:
 
     def sinks(self, index: int, *, element: bool) -> list[Node]:
         """Return the nodes whose elements a pass (or a stage) needs."""
-        found = [f.operand for f in self.folds(index, element=element)]
-        found += [o.node for o in self.outputs(index, element=element)]
-        return [self.source(node) for node in found]
+        nodes = [f.operand for f in self.folds(index, element=element)]
+        nodes += [o.node for o in self.outputs(index, element=element)]
+        return [self.source(node) for node in nodes]
 
     def reach(self, roots: Iterable[Node], stop: Iterable[Node] = ()) -> list[Node]:
         """Return the values that the roots need, operands first, down to reads and to `stop`."""

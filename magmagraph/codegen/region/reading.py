@@ -98,10 +98,10 @@ class Reading:
     def along(self, node: Node) -> frozenset[int]:
         """Return all classes of a node's shape."""
         classes = self.classes.of(node)
-        found = self._sets.get(classes)
-        if found is None:
-            found = self._sets[classes] = frozenset(c for c in classes if c is not None)
-        return found
+        axes = self._sets.get(classes)
+        if axes is None:
+            axes = self._sets[classes] = frozenset(c for c in classes if c is not None)
+        return axes
 
     def of(self, nodes: Iterable[Node]) -> frozenset[int]:
         """Return all classes of some nodes' shapes."""
@@ -154,10 +154,10 @@ class Reading:
             if joined is None:
                 raise Refused(f"{node.op.name} of a computed value moves its elements", node)
             operands.append(joined)
-        found = None if pieces is None else join(node, pieces, operands)
-        if found is None:
+        access = None if pieces is None else join(node, pieces, operands)
+        if access is None:
             raise Refused(f"the parts of {node.op.name} have gaps, or are too many", node)
-        self._read_parts(node, found)
+        self._read_parts(node, access)
 
     def _layout(self, node: Node) -> None:
         operand = node.inputs[0]

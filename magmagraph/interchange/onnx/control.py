@@ -70,9 +70,9 @@ def _loop(op: Operator) -> tuple[Value, ...]:
     stacked = body.outputs - 1 - carries
     plain = all(isinstance(start, Node) for start in starts)
     if always is not None and limit is not None and plain and limit != 0:
-        made = _scanned(op, body, limit, starts)
-        if made is not None:
-            return made
+        scanned = _scanned(op, body, limit, starts)
+        if scanned is not None:
+            return scanned
     if always is not None and isinstance(limit, int):
         return _unrolled(op, body, limit, starts, stacked)
     if stacked or not plain:
@@ -113,16 +113,16 @@ def _scanned(
         number, values = carry
         true = constant(True)
         after = body(number, true, *values)
-        condition, held, shown = after[0], after[1 : 1 + carries], after[1 + carries :]
+        condition, carried, shown = after[0], after[1 : 1 + carries], after[1 + carries :]
         if condition is not true and _goes_on(op, condition) is not True:
             raise _OtherForm
-        for before, now in zip(values, held, strict=True):
+        for before, now in zip(values, carried, strict=True):
             same = isinstance(now, Node) and now.dtype == before.dtype
             if not same or now.shape != before.shape:
                 raise _OtherForm
         if not all(isinstance(each, Node) for each in shown):
             raise _OtherForm
-        return (number + 1, held), shown
+        return (number + 1, carried), shown
 
     zero = constant(0, dtype="int64")
     try:

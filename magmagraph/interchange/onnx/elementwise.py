@@ -164,11 +164,11 @@ def converted(op: Operator, x: Node, element: int) -> Node:
     if dtype is not None:
         if is_complex(x.dtype) and not is_complex(dtype):
             raise op.refuse(f"{x.dtype.name} to {dtype.name}")
-        known = op.known(0) if x is op.inputs[0] else None
-        if known is not None and known.dtype == object and is_integer(dtype):
-            made = cast(x, dtype)
-            op.build.known.state(made, known)
-            return made
+        constant = op.known(0) if x is op.inputs[0] else None
+        if constant is not None and constant.dtype == object and is_integer(dtype):
+            result = cast(x, dtype)
+            op.build.known.state(result, constant)
+            return result
         return cast(x, dtype)
     if narrow_name(element) is None:
         op.dtype(element)  # it raises

@@ -202,17 +202,17 @@ class _Importer:
         }
 
     def _versions(self, holder: Any) -> dict[str, int]:
-        found = {_domain(entry.domain): int(entry.version) for entry in holder.opset_import}
+        versions = {_domain(entry.domain): int(entry.version) for entry in holder.opset_import}
         newest = min(NEWEST, self.onnx.defs.onnx_opset_version())
-        if not 1 <= found.get("", OLDEST) <= newest:
+        if not 1 <= versions.get("", OLDEST) <= newest:
             raise OnnxError(
                 message(
-                    f"{self.label} is of opset {found['']}",
+                    f"{self.label} is of opset {versions['']}",
                     need=f"{OLDEST} to {newest}",
                     hint="onnx.version_converter.convert_version(model, 21)",
                 )
             )
-        return found
+        return versions
 
     # ------------------------------------------------------------------ the whole
 
@@ -235,8 +235,8 @@ class _Importer:
         names.update(initializers)
         outputs = self.graph(graph, names)
         for declared, output in zip(graph.output, outputs, strict=True):
-            found = [node for _, node in leaves(output, "")] if isinstance(output, list) else output
-            parts = found if isinstance(found, list) else [found]
+            nodes = [node for _, node in leaves(output, "")] if isinstance(output, list) else output
+            parts = nodes if isinstance(nodes, list) else [nodes]
             if not all(isinstance(part, Node) for part in parts):
                 raise OnnxError(
                     message(
@@ -258,7 +258,7 @@ class _Importer:
 
     def _initializers(self, graph: Any) -> dict[str, Value]:
         """Return the initializers of a graph: variables and constants."""
-        found: dict[str, Value] = {}
+        by_name: dict[str, Value] = {}
         outer = graph is self.model.graph
         statistics = self._statistics() if outer and self.trainable is True else set()
         if outer and isinstance(self.trainable, set):
@@ -274,20 +274,20 @@ class _Importer:
             if outer and varies and dtype is not None and is_float(dtype):
                 node = variable(tensor.name, init=np.asarray(array, dtype))
                 self.known.state(node, np.asarray(array, dtype))
-                found[tensor.name] = node
+                by_name[tensor.name] = node
             else:
-                found[tensor.name] = self.tensor(array, tensor.data_type)
+                by_name[tensor.name] = self.tensor(array, tensor.data_type)
         for sparse in graph.sparse_initializer:
-            found[sparse.values.name] = self._sparse(sparse)
-        return found
+            by_name[sparse.values.name] = self._sparse(sparse)
+        return by_name
 
     def _sparse(self, sparse: Any) -> Value:
-        held, indices = array_of(sparse.values), array_of(sparse.indices)
+        values, indices = array_of(sparse.values), array_of(sparse.indices)
         if any(extent < 0 for extent in sparse.dims) or np.prod(sparse.dims, dtype=float) > 1 << 26:
             raise OnnxError(message(f"a sparse tensor has the shape {tuple(sparse.dims)}"))
-        dense = np.zeros(tuple(sparse.dims), held.dtype)
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
         places = tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, dense.shape)
-        dense[places] = held
+        dense[places] = values
         return self.tensor(dense, sparse.values.data_type)
 
     def _statistics(self) -> set[str]:
@@ -418,8 +418,10 @@ class _Importer:
             )
         domain, name = _domain(node.domain), node.name or (node.output[0] if node.output else "")
         values = [
-            self._value(names, given, f"an operand of {node.op_type} {name!r}") if given else None
-            for given in node.input
+            self._value(names, operand, f"an operand of {node.op_type} {name!r}")
+            if operand
+            else None
+            for operand in node.input
         ]
         attributes = {a.name: attribute_of(a) for a in node.attribute if not a.ref_attr_name}
         function = self.functions.get((node.domain, node.op_type, getattr(node, "overload", "")))
@@ -600,9 +602,9 @@ class _Importer:
         for type_, name, reason in missing:
             by_type.setdefault(f"{type_} ({reason})" if reason else type_, []).append(name)
         lines = []
-        for type_, found in by_type.items():
-            shown = ", ".join(map(repr, found[:_SHOWN]))
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        for type_, names in by_type.items():
+            shown = ", ".join(map(repr, names[:_SHOWN]))
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             lines.append(f"\n{type_}: {shown}{more}")
         several = len(by_type) > 1
         error = OnnxError(
@@ -645,9 +647,9 @@ class _Importer:
 
     def element(self, node: Node) -> int:
         """Return the element type of a node."""
-        found = self._carried.get(node)
-        if found is not None:
-            return found
+        carried = self._carried.get(node)
+        if carried is not None:
+            return carried
         name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(node.dtype.name)
         return int(getattr(self.onnx.TensorProto, name or node.dtype.name.upper()))
 
@@ -672,28 +674,28 @@ def _bound(onnx: Any, node: Any, values: Mapping[str, Any]) -> Any:
     """
     if not _refers(node):
         return node
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    del made.attribute[:]
+    copied = onnx.NodeProto()
+    copied.CopyFrom(node)
+    del copied.attribute[:]
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             value = values.get(attribute.ref_attr_name)
             if value is not None:
                 if isinstance(value, np.ndarray):
                     value = onnx.numpy_helper.from_array(value)
-                made.attribute.append(
+                copied.attribute.append(
                     onnx.helper.make_attribute(
                         attribute.name, value, attr_type=attribute.type or None
                     )
                 )
             continue
-        kept = made.attribute.add()
+        kept = copied.attribute.add()
         kept.CopyFrom(attribute)
         if attribute.HasField("g"):
             inner = [_bound(onnx, each, values) for each in attribute.g.node]
             del kept.g.node[:]
             kept.g.node.extend(inner)
-    return made
+    return copied
 
 
 def _refers(node: Any) -> bool:

@@ -190,10 +190,10 @@ def _ones(x: Node) -> Node:
 def _drawn(op: Operator, shape: Any, dtype: np.dtype) -> Node:
     wide = "float64" if dtype.name == "float64" else "float32"
     if op.type.startswith("RandomUniform"):
-        made = uniform(shape, op.get("low", 0.0), op.get("high", 1.0), dtype=wide)
+        random = uniform(shape, op.get("low", 0.0), op.get("high", 1.0), dtype=wide)
     else:
-        made = normal(shape, op.get("mean", 0.0), op.get("scale", 1.0), dtype=wide)
-    return made if made.dtype == dtype else cast(made, dtype)
+        random = normal(shape, op.get("mean", 0.0), op.get("scale", 1.0), dtype=wide)
+    return random if random.dtype == dtype else cast(random, dtype)
 
 
 def _random(op: Operator) -> Node:
@@ -336,8 +336,8 @@ def quantized(op: Operator, x: Node, scale: Node, zero: Node | None, element: in
     number = rint(ratio)
     if zero is not None:
         number = number + cast(zero, wide.dtype)
-    made = cast(clip(number, float(ends[0]), float(ends[1])), carrier)
-    return op.build.carry(made, element) if dtype is None else made
+    result = cast(clip(number, float(ends[0]), float(ends[1])), carrier)
+    return op.build.carry(result, element) if dtype is None else result
 
 
 def _quantize(op: Operator) -> Node:

@@ -137,10 +137,10 @@ class Operator:
     def ints(self, index: int, what: str = "the shape of the result") -> list[int]:
         """Return an operand that is a vector of whole numbers, all of them known."""
         values = self.extents(index, what)
-        found = [value for value in values if isinstance(value, int)]
-        if len(found) != len(values):
+        integers = [value for value in values if isinstance(value, int)]
+        if len(integers) != len(values):
             raise self.refuse(f"{what} depends on {values}, of which the call brings some")
-        return found
+        return integers
 
     def number(self, index: int, what: str) -> Any:
         """Return an operand that is one number, known."""
@@ -164,10 +164,10 @@ class Operator:
 
     def dtype(self, number: int) -> np.dtype:
         """Return the dtype of an element type."""
-        found = dtype_of(number)
-        if found is None:
+        dtype = dtype_of(number)
+        if dtype is None:
             raise self.refuse(f"{element_of(number)} is no dtype here")
-        return found
+        return dtype
 
     def body(self, name: str) -> Body:
         """Return a graph that is an attribute."""
@@ -206,8 +206,8 @@ class Operator:
         names, reason = self.build.unknown(node)
         hint = None
         if names:
-            given = ", ".join(f"{name!r}: array" for name in names)
-            hint = f"mg.from_onnx(..., values={{{given}}})"
+            arguments = ", ".join(f"{name!r}: array" for name in names)
+            hint = f"mg.from_onnx(..., values={{{arguments}}})"
         error = self.refuse(f"{what} depends on {reason}", hint)
         error.inputs = tuple(names)
         return error
@@ -215,9 +215,9 @@ class Operator:
 
 def _vector(extents: Sequence[Extent]) -> np.ndarray:
     if any(isinstance(extent, Dim) for extent in extents):
-        made = np.empty(len(extents), object)
-        made[:] = list(extents)
-        return made
+        vector = np.empty(len(extents), object)
+        vector[:] = list(extents)
+        return vector
     return np.array(extents, np.int64).reshape(len(extents))
 
 

@@ -47,16 +47,16 @@ def _activations(op: Operator, defaults: Sequence[str], directions: int) -> list
     if len(words) != len(defaults) * directions:
         raise op.refuse(f"activations={words} for {directions} directions")
     alphas, betas = list(op.get("activation_alpha") or []), list(op.get("activation_beta") or [])
-    made = []
+    functions = []
     for word in words:
         if word.lower() not in _ACTIVATIONS:
             raise op.refuse(f"the activation {word!r}", f"one of {', '.join(_ACTIVATIONS)}")
         function, alpha, beta = _ACTIVATIONS[word.lower()]
         a = alphas.pop(0) if alphas and word.lower() in _WITH_ALPHA else alpha
         b = betas.pop(0) if betas and word.lower() in _WITH_BETA else beta
-        made.append(_bound(op, function, a, b))
+        functions.append(_bound(op, function, a, b))
     count = len(defaults)
-    return [made[i * count : (i + 1) * count] for i in range(directions)]
+    return [functions[i * count : (i + 1) * count] for i in range(directions)]
 
 
 _WITH_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
@@ -102,11 +102,11 @@ def _gru_step(op: Operator, weights: Any, active: list[Activation]) -> Any:
         h = state[0]
         gates = x[..., : 2 * size] + matmul(h, by_gates) + wb[: 2 * size] + rb[: 2 * size]
         z, reset = (active[0](part) for part in _parts(gates, 2))
-        own, given = rb[2 * size :], x[..., 2 * size :] + wb[2 * size :]
+        own, candidate = rb[2 * size :], x[..., 2 * size :] + wb[2 * size :]
         if linear:
-            inner = given + reset * (matmul(h, by_hidden) + own)
+            inner = candidate + reset * (matmul(h, by_hidden) + own)
         else:
-            inner = given + matmul(reset * h, by_hidden) + own
+            inner = candidate + matmul(reset * h, by_hidden) + own
         return ((1.0 - z) * active[1](inner) + z * h,)
 
     return step
@@ -159,10 +159,10 @@ def recurrent(gates: int, states: int, defaults: Sequence[str], step_of: Any) ->
                 rows, starts, step_of(op, weights, active[d]), lengths, bool(back), length
             )
             ys.append(y)
-            for held, value in zip(lasts, last, strict=True):
-                held.append(value)
+            for values, value in zip(lasts, last, strict=True):
+                values.append(value)
         y = stack(ys, axis=1)  # (time, direction, batch, size)
-        ends = [stack(held) for held in lasts]
+        ends = [stack(values) for values in lasts]
         if first:
             y = transpose(y, (2, 0, 1, 3))
             ends = [transpose(end, (1, 0, 2)) for end in ends]
@@ -175,8 +175,8 @@ def _start(op: Operator, index: int, d: int, first: bool, shape: Any, x: Node) -
     if not op.has(index):
         start: Node = zeros(shape, dtype=x.dtype)
         return start
-    given = op.node(index)
-    return given[:, d] if first else given[d]
+    initial = op.node(index)
+    return initial[:, d] if first else initial[d]
 
 
 def _over_time(
@@ -194,9 +194,9 @@ def _over_time(
     inside = less(times, expand_dims(cast(lengths, "int64"), 0))  # (time, batch)
 
     def masked(state: tuple[Node, ...], row: tuple[Node, Node]) -> tuple[Any, Node]:
-        given, alive = row
+        x, alive = row
         alive = expand_dims(alive, 1)
-        after = step(given, state)
+        after = step(x, state)
         kept = tuple(where(alive, new, old) for new, old in zip(after, state, strict=True))
         return kept, where(alive, after[0], 0.0)
 

@@ -94,8 +94,8 @@ def _position(find: Callable[..., Node]) -> Rule:
         axis, keep = op.axis(x.ndim), bool(op.get("keepdims", 1))
         if not op.get("select_last_index", 0):
             return cast(find(x, axis=axis, keepdims=keep), "int64")
-        found = cast(find(flip(x, axis), axis=axis, keepdims=keep), "int64")
-        return subtract(subtract(op.shape(x.shape[axis])[0], 1), found)
+        position = cast(find(flip(x, axis), axis=axis, keepdims=keep), "int64")
+        return subtract(subtract(op.shape(x.shape[axis])[0], 1), position)
 
     return rule
 
@@ -111,8 +111,8 @@ def _top(op: Operator) -> tuple[Node, Node]:
     axis = op.axis(x.ndim, -1)
     count = op.ints(1, "the number of elements")[0]
     if op.get("largest", 1):
-        found = top_k(x, count, axis)
-        return found[0], cast(found[1], "int64")
+        top = top_k(x, count, axis)
+        return top[0], cast(top[1], "int64")
     order = argsort(x, axis)
     key = (slice(None),) * axis + (slice(0, count),)
     order = order[key]

@@ -292,8 +292,8 @@ def _grid_sample(op: Operator) -> Node:
         at.append(
             (g + 1.0) * ((size - 1) / 2.0) if align else ((g + 1.0) * float(size) - 1.0) / 2.0
         )
-    made = _sampled(moveaxis(x, 1, -1), at, mode, op.get("padding_mode", "zeros"), align)
-    return op.like(moveaxis(made, -1, 1))
+    sampled = _sampled(moveaxis(x, 1, -1), at, mode, op.get("padding_mode", "zeros"), align)
+    return op.like(moveaxis(sampled, -1, 1))
 
 
 def _deform_conv(op: Operator) -> Node:
@@ -381,21 +381,21 @@ def _sampled_parts(image: Node, at: Sequence[Node]) -> Node:
     """Return the largest of the four weighted neighbours, which ONNX calls the maximum."""
     sizes = [image.shape[1 + axis] for axis in range(2)]
     batch = iota(image.shape[0], 0, 3)
-    found: Node | None = None
+    largest: Node | None = None
     for up, right in itertools.product((0, 1), (0, 1)):
         weight, index = None, []
         for place, size, far in zip(at, sizes, (up, right), strict=True):
-            held = clip(place, 0.0, float(size - 1))
-            low = floor(held)
-            part = held - low
+            inside = clip(place, 0.0, float(size - 1))
+            low = floor(inside)
+            part = inside - low
             share = part if far else 1.0 - part
             weight = share if weight is None else weight * share
             index.append(cast(clip(low + float(far), 0.0, float(size - 1)), "int64"))
         assert weight is not None
         value = image[(batch, *index)] * expand_dims(weight, -1)
-        found = value if found is None else maximum(found, value)
-    assert found is not None
-    return found
+        largest = value if largest is None else maximum(largest, value)
+    assert largest is not None
+    return largest
 
 
 SAMPLING: dict[str, Rule] = {

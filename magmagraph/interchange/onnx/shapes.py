@@ -110,13 +110,13 @@ def _concat(op: Operator) -> Node:
 def pieces(x: Node, axis: int, sizes: Sequence[Extent]) -> list[Node]:
     """Return pieces of an array along an axis."""
     start: Extent = 0
-    found = []
+    parts = []
     for size in sizes:
         key: list[Any] = [slice(None)] * x.ndim
         key[axis] = slice(start, start + size)
-        found.append(x[tuple(key)])
+        parts.append(x[tuple(key)])
         start = start + size
-    return found
+    return parts
 
 
 def sizes_of(op: Operator, extent: Extent, count: int) -> list[Extent]:
@@ -260,10 +260,10 @@ def _pad(op: Operator) -> Node:
     if mode == "constant":
         value: Any = 0
         if op.has(2):
-            known = op.known(2)
-            if known is None:
+            fill = op.known(2)
+            if fill is None:
                 raise op.depends(op.node(2), "the value of padding")
-            value = known.reshape(-1)[0].item() if known.size else 0
+            value = fill.reshape(-1)[0].item() if fill.size else 0
         return pad(x, pairs, constant_values=value)
     if mode not in ("reflect", "edge", "wrap"):
         raise op.refuse(f"mode={mode!r}")
@@ -394,15 +394,15 @@ def _compress(op: Operator) -> Node:
 def _unique(op: Operator) -> tuple[Node, ...]:
     value = _known_positions(op, 0, "the shape of the result")
     axis = op.get("axis")
-    found, first, inverse, counts = np.unique(value, True, True, True, axis=axis)
+    values, first, inverse, counts = np.unique(value, True, True, True, axis=axis)
     if not op.get("sorted", 1):
         order = np.argsort(first, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        found = np.take(found, order, axis=0 if axis is None else axis)
+        values = np.take(values, order, axis=0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], place[inverse]
     wide = [np.asarray(v, np.int64).reshape(-1) for v in (first, inverse, counts)]
-    return tuple(op.build.known.add(array) for array in (found, *wide))
+    return tuple(op.build.known.add(array) for array in (values, *wide))
 
 
 def _reverse_sequence(op: Operator) -> Node:

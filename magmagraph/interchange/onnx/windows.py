@@ -105,9 +105,9 @@ def _conv_transpose(op: Operator) -> Node:
         pairs = []
         for i in range(count):
             extent = x.shape[2 + i]
-            wanted: Extent = extent * strides[i] if shape is None else shape[len(shape) - count + i]
+            size: Extent = extent * strides[i] if shape is None else shape[len(shape) - count + i]
             total = (extent - 1) * strides[i] + extra[i] + dilations[i] * (window[i] - 1) + 1
-            total = total - wanted
+            total = total - size
             if not isinstance(total, int):
                 raise op.refuse(f"its padding {total} depends on what a call brings")
             small = total // 2
@@ -248,7 +248,7 @@ def _max_unpool(op: Operator) -> Node:
     ]
     shape: list[Extent] = [*x.shape[:2], *own]
     if op.has(2):
-        wanted = op.extents(2)
+        extents = op.extents(2)
         # Positions count through the array that the windows were taken from.
         source = shape
         places = []
@@ -257,9 +257,9 @@ def _max_unpool(op: Operator) -> Node:
             places.append(remainder(rest, op.shape(extent)[0]))
             rest = rest // op.shape(extent)[0]
         total: Node = constant(0, dtype=np.int64)
-        for place, extent in zip(reversed(places), wanted, strict=True):
+        for place, extent in zip(reversed(places), extents, strict=True):
             total = total * op.shape(extent)[0] + place
-        at, shape = total, wanted
+        at, shape = total, extents
     flat = full((math.prod(shape),), 0, dtype=x.dtype)
     return reshape(index_update(flat, (reshape(at, (-1,)),), reshape(x, (-1,))), tuple(shape))
 

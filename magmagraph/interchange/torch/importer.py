@@ -178,8 +178,8 @@ class _Importer:
             **signature.inputs_to_buffers,
             **getattr(signature, "inputs_to_lifted_tensor_constants", {}),
         }
-        held = {**dict(self.program.named_parameters()), **dict(self.program.named_buffers())}
-        held.update(self.program.constants)
+        tensors = {**dict(self.program.named_parameters()), **dict(self.program.named_buffers())}
+        tensors.update(self.program.constants)
         inputs = []
         self._name_dims(graph)
         for node in graph.nodes:
@@ -187,7 +187,7 @@ class _Importer:
                 continue
             if node.name in places:
                 name = places[node.name]
-                array = _array(held[name])
+                array = _array(tensors[name])
                 trains = node.name in signature.inputs_to_parameters
                 varies = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
                 buffer = node.name in signature.inputs_to_buffers and array.ndim > 0
@@ -207,13 +207,13 @@ class _Importer:
 
     def _name_dims(self, graph: Any) -> None:
         """Learn how the caller calls the extents that torch has symbols for."""
-        given = self.dynamic_shapes
-        if isinstance(given, Mapping):
-            given = list(given.values())
+        named = self.dynamic_shapes
+        if isinstance(named, Mapping):
+            named = list(named.values())
         users = set(self.program.graph_signature.user_inputs)
         fed = [n for n in graph.nodes if n.op == "placeholder" and n.name in users]
         values = [node.meta.get("val") for node in fed]
-        for value, spec in zip(values, given or (), strict=False):
+        for value, spec in zip(values, named or (), strict=False):
             axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
             for axis, dim in axes:
                 name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
@@ -279,8 +279,8 @@ class _Importer:
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
             name = _name(node.target)
-            known = name in OPERATORS or node.target in _NUMBERS
-            if not known and not name.startswith(("_assert", "sym_constrain")):
+            supported = name in OPERATORS or node.target in _NUMBERS
+            if not supported and not name.startswith(("_assert", "sym_constrain")):
                 missing.setdefault(str(node.target), []).append(node.name)
         if missing:
             lines = [f"\n{target}: {', '.join(names)}" for target, names in missing.items()]

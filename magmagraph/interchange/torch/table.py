@@ -144,11 +144,11 @@ def _select(x: Node, dim: int, index: Any) -> Node:
 
 def _pieces(x: Node, sizes: Sequence[Any], dim: int = 0) -> tuple[Node, ...]:
     start: Any = 0
-    found = []
+    parts = []
     for size in sizes:
-        found.append(_slice(x, dim, start, start + size))
+        parts.append(_slice(x, dim, start, start + size))
         start = start + size
-    return tuple(found)
+    return tuple(parts)
 
 
 def _split(x: Node, size: Any, dim: int = 0) -> tuple[Node, ...]:
@@ -404,8 +404,8 @@ def _sorted(x: Node, dim: int = -1, descending: bool = False, **_: Any) -> tuple
 
 def _top(x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if largest:
-        found = top_k(x, k, dim)
-        return found[0], found[1]
+        top = top_k(x, k, dim)
+        return top[0], top[1]
     order = _slice(argsort(x, dim), dim, 0, k)
     return take_along_axis(x, order, dim), order
 

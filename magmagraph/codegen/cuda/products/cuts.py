@@ -146,8 +146,8 @@ def cut_for(
         cuts = [(2, 4, (1, 1, warps), min(4, -(-groups // warps)))]
     else:
         return None
-    made = (Configuration(*cut, terms) for cut in cuts)
-    return next((cut for cut in made if cut.shared <= SHARED), None)
+    configurations = (Configuration(*cut, terms) for cut in cuts)
+    return next((cut for cut in configurations if cut.shared <= SHARED), None)
 
 
 def _tiles(m: int, n: int, terms: int) -> tuple[tuple[int, int], ...]:
@@ -191,8 +191,8 @@ def cut_of_rows(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
     cuts = [(*tile, *_along(groups, stages)) for stages in (3, 4, 2, 5)]
     cuts = [cut for cut in cuts if cut[2][2] <= MOST_WARPS]
     cuts.append((*tile, (1, 1, 12), 3))
-    made = (Configuration(*cut, terms) for cut in cuts)
-    return next((cut for cut in made if cut.shared <= SHARED), None)
+    configurations = (Configuration(*cut, terms) for cut in cuts)
+    return next((cut for cut in configurations if cut.shared <= SHARED), None)
 
 
 def _along(groups: int, stages: int) -> tuple[tuple[int, int, int], int]:

@@ -34,8 +34,8 @@ def product_read(region: Region, parameter: int) -> Node | None:
         return None
     if node.shape != source.shape or source.dtype.name != "float32":
         return None
-    wanted = {1: (1,), 2: (0, 1)}.get(region.depth)
-    if tuple(access.axes[: region.depth]) != wanted:
+    expected = {1: (1,), 2: (0, 1)}.get(region.depth)
+    if tuple(access.axes[: region.depth]) != expected:
         return None
     if any(not output.element for output in region.outputs if not output.epilogue):
         return None
@@ -146,7 +146,7 @@ class RegionEpilogue(TileEpilogue):
         inside = [n for n in code.walk.passes[0] if n.op.reduction is None]
         top = code.define([n for n in inside if n is not node], frozenset())
         begin = [line for fold in region.folds for line in code.begin(fold)]
-        known = dict(code.scope)
+        outer_scope = dict(code.scope)
         arrays, early = self._early([n for n in inside if n is not node])
         code.scope[node] = "sum"
         lines = [*self._index(), *code.define(code.walk.passes[0])]
@@ -161,7 +161,7 @@ class RegionEpilogue(TileEpilogue):
             value = store(code.operand(output.node), output.node.dtype)
             lines.append(f"{array}[item] = {value};")
             stores.append(self._write(output, f"{array}[item]"))
-        code.scope = known
+        code.scope = outer_scope
         end = [line for fold in region.folds for line in self._partial(fold)]
         head = self._head([*top, *begin, *early, *lines, *stores, *end], region.folds)
         self.epilogue = Epilogue(

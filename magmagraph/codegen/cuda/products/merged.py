@@ -86,8 +86,8 @@ def merge_of(parts: Sequence[Step], architecture: int, alone: bool) -> Merge:
     if not more:
         return Merge(product, reader, kernels, node, configuration, shape)
     behind = merge_of(more, architecture, alone)
-    made = [value.slot for value in reader.outputs]
-    kept = made.index(behind.product.inputs[0].slot)
+    written = [value.slot for value in reader.outputs]
+    kept = written.index(behind.product.inputs[0].slot)
     return Merge(product, reader, kernels, node, configuration, shape, behind, kept)
 
 

@@ -82,7 +82,7 @@ class RowEpilogue(TileEpilogue):
         code.half = str(self.lanes // 2)
         top = code.top()
         begin = [line for fold in code.cross for line in code.begin(fold)]
-        known = dict(code.scope)
+        outer_scope = dict(code.scope)
         declared, ahead = self._ahead(node)
         code.scope[node] = "sum"
         work = [f"const float sum = shared[line * {configuration.columns + 4} + column];"]
@@ -91,7 +91,7 @@ class RowEpilogue(TileEpilogue):
                 work += self._stage(index)
             if index < region.passes:
                 work += self._pass(index)
-        code.scope, code.half = known, HALF_WARP
+        code.scope, code.half = outer_scope, HALF_WARP
         end = [
             *begin,
             *self._each_row(work),

@@ -263,9 +263,12 @@ class Joins:
 
     def _path(self, source: Cluster, target: Cluster) -> Node | None:
         """Return what `target` reads that is computed of `source` outside of both, or None."""
+        at = self.facts.position.__getitem__  # the order of sets differs from run to run
         seen: set[int] = {id(target)}
         stack: list[tuple[Node, Node]] = [
-            (e, e) for e in target.externals if self.clusters.of.get(e) not in (source, target)
+            (e, e)
+            for e in sorted(target.externals, key=at)
+            if self.clusters.of.get(e) not in (source, target)
         ]
         looked = 0
         while stack:
@@ -281,7 +284,7 @@ class Joins:
                 return read
             if isinstance(unit, Cluster):
                 if unit.last >= source.first:
-                    stack.extend((external, read) for external in unit.externals)
+                    stack.extend((external, read) for external in sorted(unit.externals, key=at))
             else:
                 bases = [self.facts.base(i) for i in node.inputs]
                 if self.facts.position[node] <= source.first:

@@ -18,7 +18,7 @@ from ..files.reading import check_depth, read_file
 from ..ir.types import FilePath
 from .modules import Module, Workflow, order
 
-__all__ = ["parse", "read", "text_of"]
+__all__ = ["KEYS", "NEEDS", "parse", "read", "text_of", "workflow_of"]
 
 PLACES = (
     "module", "copy", "copies", "turn", "iteration", "rank", "processes", "threads", "python",
@@ -87,6 +87,10 @@ _MODULE = {
     "environment": "variables",
     "grid": "lists",
 }
+KEYS = {"workflow": _WORKFLOW, "store": _STORE, "modules": _MODULE}
+"""The keys of each table, with the kind of their values."""
+NEEDS = {kind: need for kind, (_, need) in _KINDS.items()}
+"""What values of a kind are, for people."""
 
 
 def _checked(where: str, table: Any, known: Mapping[str, str]) -> dict[str, Any]:
@@ -171,6 +175,12 @@ def parse(text: str, path: FilePath) -> Workflow:
         raise ConfigError(message(f"{source} is no TOML: it is nested too deeply")) from None
     except ValueError as error:  # of which the errors of TOML are a kind
         raise ConfigError(message(f"{source} is no TOML: {error}")) from None
+    return workflow_of(tables, path)
+
+
+def workflow_of(tables: Mapping[str, Any], path: Path) -> Workflow:
+    """Return the workflow that the tables of a file describe."""
+    source = path.name
     for name, held in tables.items():
         if name in _FILE:
             continue

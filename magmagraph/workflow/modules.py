@@ -218,6 +218,11 @@ class Workflow:
         }
         return [word.format_map(values) for word in module.command]
 
+    def printed(self, module: Module, copy: int, turn: int, iteration: int) -> Path:
+        """Return the file of what a program prints."""
+        parts = [module.name, copy, *([turn] if self.iterations > 1 else []), iteration]
+        return self.output / f"{'-'.join(map(str, parts))}.txt"
+
     def program(self, name: str) -> str | None:
         """Return where a program lies, or None."""
         beside = self.folder / name

@@ -264,7 +264,7 @@ def _rewritten(text: str, old: Any, new: Any, path: Path) -> str:
     for place, value in _leaves(new):
         if not any(place[: len(unit)] == unit for unit in covered):
             _insert(kept, place, value)
-    changed = "".join(statement.text for statement in kept)
+    changed = "".join(statement.text for statement in kept).rstrip("\n") + "\n"
     if not _same(tables_of(changed), {key: held for key, held in new.items() if held}):
         raise ConfigError(
             message(
@@ -278,17 +278,19 @@ def _rewritten(text: str, old: Any, new: Any, path: Path) -> str:
 
 def _without_gone(statements: list[_Statement], old: Any, new: Any) -> Iterator[_Statement]:
     """Yield what stays, and new values where the old ones are."""
-    gone = False  # under the head of a table that goes
+    gone = apart = False  # under a head that goes; one that is no key of a table which stays
     for number, statement in enumerate(statements):
-        if not statement.path:
-            if not gone or _before_head(statements, number):
-                if not _before_head(statements, number, old, new):
-                    yield statement
-            continue
-        unit = _unit(statement.path)
+        unit = _unit(statement.path) if statement.path else ()
         before, after = _at(old, unit), _at(new, unit)
-        if statement.head:
+        if not unit:
+            above_head = _before_head(statements, number)
+            # Between tables an empty line stays: the one above the head, where its table goes.
+            gap = not apart and not statement.text.strip() and _before_head(statements, number + 1)
+            if (not gone or above_head or gap) and not _before_head(statements, number, new):
+                yield statement
+        elif statement.head:
             gone = after is _MISSING or (_full(unit) and not _same(before, after))
+            apart = not _full(unit)
             if not gone:
                 yield statement
         elif _same(before, after):
@@ -298,17 +300,13 @@ def _without_gone(statements: list[_Statement], old: Any, new: Any) -> Iterator[
             yield replace(statement, text=line)
 
 
-def _before_head(
-    statements: list[_Statement], number: int, old: Any = None, new: Any = None
-) -> bool:
-    """Return whether lines are comments right above a head; of one that goes, with `new`."""
-    while number < len(statements) and not statements[number].path:
-        if not statements[number].text.strip():
-            return False
-        number += 1
-    if number == len(statements) or not statements[number].head:
-        return False
-    return new is None or _at(new, _unit(statements[number].path)) is _MISSING
+def _before_head(statements: list[_Statement], number: int, new: Any = None) -> bool:
+    """Return whether a head comes next, below comments alone; of a table that goes, with `new`."""
+    for statement in statements[number:]:
+        if statement.path or not statement.text.strip():
+            unit = _unit(statement.path) if statement.head else ()
+            return statement.head and (new is None or _at(new, unit) is _MISSING)
+    return False
 
 
 def _leaves(tables: Any) -> Iterator[tuple[Path_, Any]]:

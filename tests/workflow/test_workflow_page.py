@@ -285,7 +285,7 @@ def test_a_run_is_shown_while_it_goes_on_and_what_failed(opened, tmp_path):
     page.until(state.format("plot", "skipped"))
     page.until(state.format("fit", "running"))
     counts = page.box("fit").locator(".counts").inner_text()
-    assert counts.startswith("running · 0 of 2 copies · 0 of 4 iterations")
+    assert counts.startswith("running · 0/2 copies · 0/4 iterations")
     assert "1" in page.page.inner_text("#progress section[aria-label=Workers]")
     page.box("broken").click()
     page.until("document.getElementById('live').textContent.includes('loading')")
@@ -298,7 +298,7 @@ def test_a_run_is_shown_while_it_goes_on_and_what_failed(opened, tmp_path):
     page.until("window.magmagraph.now.ok === false")
     run.join()
     label = page.box("fit").get_attribute("aria-label")
-    ended = "done · 2 of 2 copies · 4 of 4 iterations · "
+    ended = "done · 2/2 copies · 4/4 iterations · "
     assert label.startswith(f"fit, flows:until_file, after data, {ended}")
     assert "done 2" in page.page.inner_text("#legend")
     assert page.page.locator("#save").is_hidden()

@@ -28,7 +28,7 @@ FIELDS = {
 }  # fmt: skip
 """The keys of each table: the forms of the page."""
 _LETTER = 7.3  # width of a letter
-_LEAST, _COUNTED, _MOST = 132.0, 230.0, 250.0  # widths of boxes: least, with counts, most
+_LEAST, _COUNTED, _MOST = 132.0, 272.0, 272.0  # widths of boxes: least, with counts, most
 _HIGH, _ROW, _EDGE = 58.0, 118.0, 20.0  # height of a box, of a row, the margin
 _PLAIN = ("text", "failure")  # kinds that are shown as they are, not as TOML
 

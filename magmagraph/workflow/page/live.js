@@ -36,8 +36,8 @@ function showStates(flow) {
     box.querySelector(".sign").textContent = sign;
     if (colour) box.style.setProperty("--colour", colour);
     else box.style.removeProperty("--colour");
-    const copies = live && live.copies > 1 ? `${live.counts.done ?? 0} of ${live.copies} copies` : "";
-    const turns = live && live.iterations > 1 ? `${live.iterations_done} of ${live.iterations * live.copies} iterations` : "";
+    const copies = live && live.copies > 1 ? `${live.counts.done ?? 0}/${live.copies} copies` : "";
+    const turns = live && live.iterations > 1 ? `${live.iterations_done}/${live.iterations * live.copies} iterations` : "";
     const still = module.copies > 1 ? `${module.copies} copies` : "";
     const text = live ? [live.state, copies, turns, elapsed(flow, live)].filter(Boolean).join(" · ") : still;
     box.querySelector(".counts").textContent = text;

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import ConfigError, MissingFileError, message
 from ..files.reading import check_depth, read_file
 from ..ir.types import FilePath
-from .modules import Module, Workflow, order
+from .modules import Module, Workflow
 
 __all__ = ["KEYS", "NEEDS", "parse", "read", "text_of", "workflow_of"]
 
@@ -304,7 +304,7 @@ def _check_order(source: str, modules: Mapping[str, Module]) -> None:
                     )
                 )
     try:
-        list(order(modules))
+        graphlib.TopologicalSorter({name: m.after for name, m in modules.items()}).prepare()
     except graphlib.CycleError as error:
         around = " -> ".join(reversed(error.args[1]))
         raise ConfigError(

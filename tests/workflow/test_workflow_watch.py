@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -71,7 +72,11 @@ def test_dask_starts_a_module_again_whose_worker_is_killed(tmp_path):
     told: list[ModuleRun] = []
     mark = str(tmp_path / "mark")
     path = written(tmp_path, table("once", "die_once", arguments={"mark": mark}))
-    result = mg.workflow.run(path, executor="dask", workers=2, watch=told.append)
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # another cluster has the port that Dask would open
+            other.bind(("127.0.0.1", 8787))
+            other.listen()
+        result = mg.workflow.run(path, executor="dask", workers=2, watch=told.append)
     assert [(run.status, run.attempt) for run in result.runs] == [("done", 2)]
     assert ("running", 2) in [(run.status, run.attempt) for run in told]
 

@@ -380,12 +380,8 @@ class _Driver:
                 f"{run.title}, which " + ("failed" if state == "failed" else f"was {state}"),
             )
             if all(record.status == "done" for record in ended):
-                self._record(
-                    self._of(
-                        run, len(ended), run.ranks, state, cause, run.start, self.now,
-                        attempt=max(1, attempt),
-                    )
-                )  # fmt: skip
+                last = self._of(run, len(ended), run.ranks, state, cause, run.start, self.now)
+                self._record(replace(last, attempt=max(1, attempt)))
 
     def _iterations(self, run: _Run, ranks: int = 1) -> tuple[int, list[ModuleRun]]:
         """Return how often a run has begun, and its iterations that as many ranks have ended."""
@@ -409,12 +405,11 @@ class _Driver:
         end: float,
         output: str = "",
         value: Any = None,
-        attempt: int = 1,
     ) -> ModuleRun:
         """Return the record of an iteration of a run."""
         return ModuleRun(
             run.module.name, run.copy, iteration, tuple(ranks), status, start, end, cause, output,
-            run.turn, run.module.point(run.copy), value, attempt,
+            run.turn, run.module.point(run.copy), value,
         )  # fmt: skip
 
     def _record(self, record: ModuleRun) -> None:
@@ -433,18 +428,17 @@ class _Driver:
         """Tell of iterations that end while their run goes on, and of runs that begin again."""
         while not over.wait(_LOOK):
             for run in list(self.running):
-                ranks = 1 if run.module.command else run.module.processes
+                count = 1 if run.module.command else run.module.processes
                 try:
-                    attempt, ended = self._iterations(run, ranks)
+                    attempt, ended = self._iterations(run, count)
                 except CommunicationError:  # the driver meets it, too
                     return
                 if attempt and len(ended) < run.module.iterations:
-                    start = ended[-1].end if ended else run.start
-                    ended.append(
-                        self._of(
-                            run, len(ended), run.ranks, "running", "", start, start, attempt=attempt
-                        )
-                    )
+                    ranks, start = run.ranks, run.start
+                    if ended:  # with the ranks that an executor has chosen
+                        ranks, start = ended[-1].ranks, ended[-1].end
+                    again = self._of(run, len(ended), ranks, "running", "", start, start)
+                    ended.append(replace(again, attempt=attempt))
                 with self.telling:  # so that nothing is told of a run after its end
                     for record in ended if run in self.running else ():
                         self._tell(record)

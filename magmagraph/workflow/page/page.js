@@ -165,6 +165,7 @@ class Flow {
 
   async look() {
     clearTimeout(this.timer);
+    const began = performance.now();
     try {
       const asked = this.selected;
       const now = await ask(`progress?module=${encodeURIComponent(asked ?? "")}`);
@@ -180,7 +181,8 @@ class Flow {
       this.lost = true;
     }
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.look(), LOOK[this.running ? 0 : 1]);
+    const rest = Math.max(LOOK[this.running ? 0 : 1], 4 * (performance.now() - began)); // a large grid takes its time
+    this.timer = setTimeout(() => this.look(), rest);
   }
 
   /** Say to a screen reader what has changed. */

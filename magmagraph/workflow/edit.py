@@ -17,22 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, message
-from .file import KEYS, parse, workflow_of
+from .file import KEYS, tables_of, workflow_of
 
-__all__ = ["change", "tables_of", "toml"]
+__all__ = ["change", "toml"]
 
 Path_ = tuple[str, ...]
 _MISSING: Any = object()
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-
-
-def tables_of(text: str) -> dict[str, Any]:
-    """Return what a text says, or an empty table if it is no TOML."""
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError):
-        return {}
 
 
 def change(text: str, path: Path, wish: Mapping[str, Any]) -> str:
@@ -64,12 +56,10 @@ def change(text: str, path: Path, wish: Mapping[str, Any]) -> str:
     function = "study:fit"
     copies = 3
     """
-    if text.strip():
-        parse_text(text, path)
     if not text.endswith("\n") and text:
         text += "\n"
     place = tuple(wish["table"])
-    old = tables_of(text)
+    old = tables_of(text, path)
     name, to = place[-1], wish.get("rename") or place[-1]
     if place[0] == "modules" and to != name:
         if to in old.get("modules", {}):
@@ -77,13 +67,13 @@ def change(text: str, path: Path, wish: Mapping[str, Any]) -> str:
                 message(f"{path.name}: [modules.{to}] is there already", need="another name")
             )
         text = "".join(_renamed(statement, place, to) for statement in _statements(text))
-        place, old = (place[0], to), tables_of(text)
+        place, old = (place[0], to), tables_of(text, path)
     new = copy.deepcopy(old)
     table: Any = new
     for part in place:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            parse(text, path)  # which says so
+            workflow_of(old, path)  # which says so
     for key, typed in wish.get("set", {}).items():
         value = _value(KEYS[place[0]].get(key, "text"), typed)
         if value is _MISSING:
@@ -97,17 +87,9 @@ def change(text: str, path: Path, wish: Mapping[str, Any]) -> str:
         _replace_in_after(new, name, to)
     if new.get("modules"):
         workflow_of(new, path)
-    return _rewritten(text, old, new, path)
-
-
-def parse_text(text: str, path: Path) -> None:
-    """Raise where a text is no TOML: its statements cannot be told apart."""
-    try:
-        tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            message(f"{path.name} is no TOML: {error}", hint="first correct the text itself")
-        ) from None
+    changed = _rewritten(text, old, new, path)
+    tables_of(changed, path)  # what was typed may be nested too deeply
+    return changed
 
 
 def toml(value: Any, order: Callable[[Any], Any] = list) -> str:
@@ -172,10 +154,18 @@ class _Statement:
     def comment(self) -> str:
         """The comment at its end."""
         for found in re.finditer(r"\s*#", self.text):
-            with_it, before = tables_of(self.text), tables_of(self.text[: found.start()])
-            if before and _same(with_it, before):
+            before = _said(self.text[: found.start()])
+            if before and _same(_said(self.text), before):
                 return self.text[found.start() :].rstrip("\n")
         return ""
+
+
+def _said(text: str) -> dict[str, Any]:
+    """Return what a part of a text says; nothing where it is no TOML by itself."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}
 
 
 def _statements(text: str) -> Iterator[_Statement]:
@@ -200,7 +190,7 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 def _key_part(text: str) -> str:
     ends = (found.start() for found in re.finditer("=", text))
-    return next(text[:end] for end in ends if tables_of(f"{text[:end]}= 0"))
+    return next(text[:end] for end in ends if _said(f"{text[:end]}= 0"))
 
 
 def _way(tables: Any) -> Path_:
@@ -265,7 +255,7 @@ def _rewritten(text: str, old: Any, new: Any, path: Path) -> str:
         if not any(place[: len(unit)] == unit for unit in covered):
             _insert(kept, place, value)
     changed = "".join(statement.text for statement in kept).rstrip("\n") + "\n"
-    if not _same(tables_of(changed), {key: held for key, held in new.items() if held}):
+    if not _same(_said(changed), {key: held for key, held in new.items() if held}):
         raise ConfigError(
             message(
                 f"{path.name}: this cannot be changed where it is written",

@@ -138,8 +138,16 @@ def test_what_the_loader_refuses_is_refused_with_its_text(wish, said):
 
 
 def test_a_text_that_is_no_toml_has_to_be_corrected_first():
-    with pytest.raises(ConfigError, match="study.toml is no TOML: .*\n  try: first correct"):
+    with pytest.raises(ConfigError, match=r"study.toml is no TOML: .*at line 25"):
         change(STUDY + "[", PATH, module("fit", copies="2"))
+
+
+def test_values_that_are_nested_too_deeply_are_refused():
+    deep = "[" * 200 + "]" * 200
+    with pytest.raises(ConfigError, match=r"study.toml is no TOML: .*deep|nested"):
+        change(STUDY, PATH, module("data", arguments=f"{{x = {deep}}}"))
+    with pytest.raises(ConfigError, match=r"study.toml is no TOML: .*deep|nested"):
+        change(STUDY + f"[modules.late.arguments]\nx = {deep}\n", PATH, module("fit", copies="2"))
 
 
 def test_a_text_that_would_not_say_what_was_asked_for_is_refused(monkeypatch):

@@ -113,7 +113,8 @@ def test_a_draft_is_drawn_also_where_it_is_wrong(tmp_path):
     assert "after: a cycle, " in found["error"]
     edges = {edge["from"] + edge["to"] for edge in found["edges"]}
     assert edges == {"ba", "cb", "ac"}
-    for wrong in ("modules = 3", "[modules]\na = 3", "[[modules]]", "x", "[modules.a]\nafter = 3"):
+    for wrong in ("modules = 3", "[modules]\na = 3", "[[modules]]", "x", "[modules.a]\nafter = 3",
+                  "x = " + "[" * 900 + "]" * 900):  # fmt: skip
         assert described(wrong, tmp_path / "flow.toml")["error"]
     many = "".join(table(f"m{i}", "nothing", after=[f"m{j}" for j in range(i)]) for i in range(40))
     found = described(many, tmp_path / "flow.toml")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
@@ -25,7 +26,7 @@ from ...files.writing import write_file
 from ...inspect.viewer import asset
 from ...inspect.viewer.data import styles
 from ..edit import change
-from ..file import LARGEST_FILE, parse, text_of
+from ..file import LARGEST_FILE, bytes_of, parse, text_of
 from .draft import FIELDS, described
 from .job import Job
 from .progress import Progress, line_of
@@ -88,9 +89,12 @@ class Page:
 
     def read(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Return the file as it is now; nothing where there is none yet."""
-        held = self.path.read_bytes() if self.path.exists() else b""
-        text = text_of(self.path).replace("\r\n", "\n") if held else ""
+        held = self._content()
+        text = text_of(self.path, held).replace("\r\n", "\n")
         return {**described(text, self.path), "read": _digest(held)}
+
+    def _content(self) -> bytes:
+        return bytes_of(self.path) if self.path.exists() else b""
 
     def check(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a text describes."""
@@ -134,7 +138,7 @@ class Page:
         text = _text(asked)
         parse(text, self.path)
         with self._saving:
-            before = self.path.read_bytes() if self.path.exists() else b""
+            before = self._content()
             if _digest(before) != asked.get("read"):
                 raise ConfigError(
                     message(
@@ -208,7 +212,9 @@ class _Server(ThreadingHTTPServer):
         self.hosts = [f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of browsers that close a connection."""
+        """Show what went wrong here, and nothing of browsers that close a connection."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

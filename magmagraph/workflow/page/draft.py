@@ -8,8 +8,8 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...inspect.pictures.layered import Net, layered
-from ..edit import tables_of, toml
-from ..file import KEYS, NEEDS, parse
+from ..edit import toml
+from ..file import KEYS, NEEDS, tables_of, workflow_of
 from ..modules import Module
 
 __all__ = ["FIELDS", "described"]
@@ -45,13 +45,14 @@ def described(text: str, path: Path) -> dict[str, Any]:
     """
     error, workers = "", 0
     copies: dict[str, int] = {}
+    tables: dict[str, Any] = {}
     try:
-        workflow = parse(text, path)
+        tables = tables_of(text, path)
+        workflow = workflow_of(tables, path)
         workers = workflow.least_workers
         copies = {name: module.copies for name, module in workflow.modules.items()}
     except ConfigError as wrong:
         error = str(wrong)
-    tables = tables_of(text)
     modules = tables.get("modules", {})
     modules = modules if isinstance(modules, dict) else {}
     modules = {name: held for name, held in modules.items() if isinstance(held, dict)}

@@ -62,12 +62,14 @@ class Progress:
     def __call__(self, record: ModuleRun) -> None:
         """Take over a record."""
         with self._lock:
+            module = self.workflow.modules.get(record.module)
+            if module is None:  # of a file that was changed before it ran
+                return
             self._turn = max(self._turn, record.turn)
             failed = self._failed.setdefault(record.module, [])
             if record.status == "failed" and len(failed) < _SHOWN:
                 failed.append(record)
-            iterations = self.workflow.modules[record.module].iterations
-            if record.status == "done" and record.iteration + 1 < iterations:
+            if record.status == "done" and record.iteration + 1 < module.iterations:
                 record = replace(
                     record, status="running", iteration=record.iteration + 1, start=record.end
                 )

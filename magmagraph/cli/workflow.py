@@ -49,26 +49,16 @@ def _run(chosen: argparse.Namespace) -> int:
     # Here, as other commands are not to wait for these imports.
     from ..errors import ConfigError, MagmagraphError
     from ..ir.ranks import current
-    from ..workflow.file import parse, text_of
 
     if current().rank:
         return _run_watched(chosen, None)
-    path = Path(chosen.file)
-    calls: list[Callable[[Any], object]] = []
-    progress = None
     with ExitStack() as stack:
-        if chosen.records:
-            from ..workflow.page import line_of
-
-            file = stack.enter_context(open(chosen.records, "a", buffering=1, encoding="utf-8"))
-            calls.append(lambda record: file.write(line_of(record)))
-        if chosen.page:
-            from ..workflow.page import Page, Progress, served
-
-            progress = Progress(parse(text_of(path), path))
-            address = stack.enter_context(served(Page(path, progress), chosen.port))
-            print(f"page: {address}", flush=True)
-            calls.append(progress)
+        try:
+            progress, calls = _watchers(chosen, stack)
+        except (MagmagraphError, OSError) as error:  # a port, or the file of the records
+            if current().size > 1:  # others wait for this rank
+                current().abort(str(error))
+            raise
         watch = (lambda record: [call(record) for call in calls]) if calls else None
         try:
             status = _run_watched(chosen, watch)
@@ -79,6 +69,33 @@ def _run(chosen: argparse.Namespace) -> int:
             raise
         _keep(progress, not status, "failed" if status else "done")
         return status
+
+
+def _watchers(
+    chosen: argparse.Namespace, stack: ExitStack
+) -> tuple[Any, list[Callable[[Any], object]]]:
+    """Open the page and the file of the records, and return what is called with records."""
+    from ..errors import ConfigError
+    from ..workflow.file import parse, text_of
+
+    progress, calls = None, list[Callable[[Any], object]]()
+    if chosen.records:
+        from ..workflow.page import line_of
+
+        file = open(chosen.records, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+        stack.callback(file.close)
+        calls.append(lambda record: file.write(line_of(record)))
+    if chosen.page:
+        from ..workflow.page import Page, Progress, served
+
+        path = Path(chosen.file)
+        with suppress(ConfigError):  # a file that is wrong is refused when it is run, by all ranks
+            progress = Progress(parse(text_of(path), path))
+        if progress is not None:
+            address = stack.enter_context(served(Page(path, progress), chosen.port))
+            print(f"page: {address}", flush=True)
+            calls.append(progress)
+    return progress, calls
 
 
 def _keep(progress: Any, ok: bool, text: str) -> None:

@@ -277,7 +277,11 @@ def _dask(address: str | None, count: int, options: dict[str, Any]) -> Iterator[
         with client_of(address, **options) as client:
             yield client
         return
-    settings = {"n_workers": count, "threads_per_worker": 1, "dashboard_address": None, **options}
+    settings = {
+        "n_workers": count, "threads_per_worker": 1, "dashboard_address": None,
+        # Without a dashboard it still opens a port, and warns if another cluster has that.
+        "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}, **options,
+    }  # fmt: skip
     with cluster_of(**settings) as cluster, client_of(cluster) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""Run a workflow file on the ranks of the job, or check one.
+"""Run a workflow file on the ranks of the job, check one, or edit one on a page.
 
 A workflow is a TOML file of modules, Python functions and programs, with what they need and what
 they wait for: ``mpiexec -n 5 magmagraph workflow run FILE``.
@@ -7,7 +7,11 @@ they wait for: ``mpiexec -n 5 magmagraph workflow run FILE``.
 from __future__ import annotations
 
 import argparse
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 from . import tables
 
@@ -25,18 +29,100 @@ def declare(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--csv", metavar="PATH", help="write what ran as a table")
     run.add_argument("--json", metavar="PATH", help="write what ran as JSON")
     run.add_argument("-o", "--output", metavar="PATH.svg", help="draw what ran where and when")
+    run.add_argument("--page", action="store_true", help="show it live, until Ctrl-C")
+    run.add_argument("--records", metavar="PATH", help="append a line of JSON for each change")
+    edit = parts.add_parser("edit", help="edit the file on a page of this machine, until Ctrl-C")
+    edit.add_argument("file", metavar="FILE.toml")
+    for part in (run, edit):
+        part.add_argument("--port", type=int, default=0, help="of the page; a free one by default")
     check = parts.add_parser("check", help="check the file and show its modules")
     check.add_argument("file", metavar="FILE.toml")
     check.add_argument("-n", "--workers", type=int, metavar="N", help="also whether N workers do")
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Run or check the file."""
-    return _check(chosen) if chosen.part == "check" else _run(chosen)
+    """Run, check or edit the file."""
+    return {"check": _check, "run": _run, "edit": _edit}[chosen.part](chosen)
 
 
 def _run(chosen: argparse.Namespace) -> int:
     # Here, as other commands are not to wait for these imports.
+    from ..errors import ConfigError, MagmagraphError
+    from ..ir.ranks import current
+
+    if current().rank:
+        return _run_watched(chosen, None)
+    with ExitStack() as stack:
+        try:
+            progress, calls = _watchers(chosen, stack)
+        except (MagmagraphError, OSError) as error:  # a port, or the file of the records
+            if current().size > 1:  # others wait for this rank
+                current().abort(str(error))
+            raise
+        watch = (lambda record: [call(record) for call in calls]) if calls else None
+        try:
+            status = _run_watched(chosen, watch)
+        except ConfigError:  # nothing has started
+            raise
+        except MagmagraphError as error:
+            _keep(progress, False, str(error))
+            raise
+        _keep(progress, not status, "failed" if status else "done")
+        return status
+
+
+def _watchers(
+    chosen: argparse.Namespace, stack: ExitStack
+) -> tuple[Any, list[Callable[[Any], object]]]:
+    """Open the page and the file of the records, and return what is called with records."""
+    from ..errors import ConfigError
+    from ..workflow.file import parse, text_of
+
+    progress, calls = None, list[Callable[[Any], object]]()
+    if chosen.records:
+        from ..workflow.page import line_of
+
+        file = open(chosen.records, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+        stack.callback(file.close)
+        calls.append(lambda record: file.write(line_of(record)))
+    if chosen.page:
+        from ..workflow.page import Page, Progress, served
+
+        path = Path(chosen.file)
+        with suppress(ConfigError):  # a file that is wrong is refused when it is run, by all ranks
+            progress = Progress(parse(text_of(path), path))
+        if progress is not None:
+            address = stack.enter_context(served(Page(path, progress), chosen.port))
+            print(f"page: {address}", flush=True)
+            calls.append(progress)
+    return progress, calls
+
+
+def _keep(progress: Any, ok: bool, text: str) -> None:
+    """Show the end of a workflow on its page until Ctrl-C."""
+    if progress is not None:
+        progress.end(ok, text)
+        print("the page shows the end of it; Ctrl-C ends the page", flush=True)
+        _until_interrupt()
+
+
+def _until_interrupt() -> None:
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+def _edit(chosen: argparse.Namespace) -> int:
+    from ..workflow.page import Page, served
+
+    page = Page(Path(chosen.file))
+    page.read({})  # a file that cannot be read is refused here
+    with served(page, chosen.port) as address:
+        print(address, "open it in a browser of this machine; Ctrl-C ends it", sep="\n", flush=True)
+        _until_interrupt()
+    return 0
+
+
+def _run_watched(chosen: argparse.Namespace, watch: Callable[[Any], object] | None) -> int:
     from ..errors import ConfigError
     from ..ir.ranks import current
     from ..workflow import WorkflowError
@@ -45,8 +131,9 @@ def _run(chosen: argparse.Namespace) -> int:
     error = None
     try:
         result = run_workflow(
-            Path(chosen.file), chosen.folder, executor=chosen.executor, workers=chosen.workers
-        )
+            Path(chosen.file), chosen.folder, executor=chosen.executor, workers=chosen.workers,
+            watch=watch,
+        )  # fmt: skip
     except ConfigError:  # the same on all ranks: nothing has started
         if current().rank:
             return 0  # rank 0 speaks: a status here could end it before it has

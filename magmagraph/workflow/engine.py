@@ -6,8 +6,9 @@ import graphlib
 import os
 import platform
 import secrets
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -22,7 +23,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import ConfigError, MagmagraphError, message
+from ..errors import CommunicationError, ConfigError, MagmagraphError, message
 from ..executors import Processes, Serial, executor_of, workers_of
 from ..ir.ranks import current
 from ..ir.types import FilePath
@@ -36,6 +37,7 @@ from .worker import Job, Outcome, run_copy
 __all__ = ["run"]
 
 _STATES = ("done", "stopped", "failed")
+_LOOK = 0.25  # seconds between two looks at iterations, where somebody watches
 
 
 def run(
@@ -44,6 +46,7 @@ def run(
     *,
     executor: Any = None,
     workers: int | None = None,
+    watch: Callable[[ModuleRun], object] | None = None,
 ) -> Result:
     r"""Run the workflow of a file.
 
@@ -59,6 +62,10 @@ def run(
         ``mpiexec``, where all ranks call this, and "serial" elsewhere.
     workers
         How many modules run at once: each copy occupies as many workers as it has processes.
+    watch
+        Called, on the process that submits, with the record of each run that is "waiting",
+        "running", or has ended; of several iterations, with each. It may be called from another
+        thread, and should be quick.
 
     Returns
     -------
@@ -106,7 +113,7 @@ def run(
     with executor_of(spec, workers) as pool:
         if pool is not None:  # on rank 0
             engine = "ranks" if mpi else _engine_of(pool)
-            outcome = _Driver(_raised(workflow), pool, engine, workers).outcome()
+            outcome = _Driver(_raised(workflow), pool, engine, workers, watch).outcome()
     if mpi:
         outcome = ranks.from_first(outcome, "the end of a workflow")
     return cast(Result, _raised(outcome))
@@ -183,7 +190,12 @@ class _Driver:
     """Submits what can start, and waits for what runs."""
 
     def __init__(
-        self, workflow: Workflow, pool: Executor, engine: str, workers: int | None
+        self,
+        workflow: Workflow,
+        pool: Executor,
+        engine: str,
+        workers: int | None,
+        watch: Callable[[ModuleRun], object] | None,
     ) -> None:
         self.workflow, self.pool = workflow, pool
         self.engine = engine
@@ -199,6 +211,8 @@ class _Driver:
         self.running: list[_Run] = []
         self.pending: list[_Run] = []
         self.bad: dict[str, str] = {}  # why what comes after a module of this turn is skipped
+        self.watch, self.told = watch, set[tuple[Any, ...]]()
+        self.telling = threading.RLock()
         self.space = self._space()
 
     @property
@@ -208,6 +222,10 @@ class _Driver:
 
     def outcome(self) -> Result | WorkflowError:
         """Run all turns."""
+        over = threading.Event()
+        follower = threading.Thread(target=self._follow, args=(over,), daemon=True)
+        if self.watch is not None:
+            follower.start()
         try:
             for turn in range(self.workflow.iterations):
                 self._turn(turn)
@@ -218,6 +236,9 @@ class _Driver:
             self._stop([run.index for run in self.running], "the workflow was interrupted")
             raise
         finally:
+            over.set()
+            if self.watch is not None:
+                follower.join()
             self.space.end()
         result = self._result()
         return WorkflowError(self.failure, result) if self.failure else result
@@ -249,6 +270,8 @@ class _Driver:
         self.pending = [_Run(self.count + i, *of, turn) for i, of in enumerate(copies)]
         self.count += len(copies)
         self.bad = {}
+        for run in self.pending:
+            self._tell(self._of(run, 0, (), "waiting", "", self.now, self.now))
         left = {name: module.copies for name, module in modules.items()}
         ready: set[str] = set()
         while self.pending or self.running:
@@ -271,7 +294,8 @@ class _Driver:
             if cause:
                 skipped.append(run)
                 self.bad.setdefault(run.module.name, f"{run.title}, which was skipped")
-                self._record(run, 0, (), "skipped", cause.partition("\n")[0], self.now, self.now)
+                first, now = cause.partition("\n")[0], self.now
+                self._record(self._of(run, 0, (), "skipped", first, now, now))
         self.pending = [run for run in self.pending if run not in skipped]
         return skipped
 
@@ -290,6 +314,7 @@ class _Driver:
         self.space.ask(self.space.board.running, ranks, [run.needs for run in self.pending])
         for run in starting:
             run.start = self.now
+            self._tell(self._of(run, 0, run.ranks, "running", "", run.start, run.start))
             several = self.engine == "ranks" and not run.module.command
             for place in range(run.module.processes if several else 1):
                 job = Job(
@@ -345,25 +370,31 @@ class _Driver:
         self.free = sorted({*self.free, *run.ranks})
         outcomes = self._outcomes(run)
         state, cause = max(outcomes, key=lambda outcome: _STATES.index(outcome[0]))
-        notes = self.space.ask(self.space.board.notes, run.index)
-        iterations = sorted({iteration for iteration, _ in notes})
-        worst = "done"
-        for iteration in iterations:
-            ranks, worst, why, start, end, output, value = max(
-                (note for (i, _), note in sorted(notes.items()) if i == iteration),
-                key=lambda note: _STATES.index(note[1]),
-            )
-            self._record(run, iteration, ranks, worst, why, start, end, output, value)
+        attempt, ended = self._iterations(run)
+        for record in ended:
+            self._record(record)
         if state != "done":
             self.failures += 1
             self.bad.setdefault(
                 run.module.name,
                 f"{run.title}, which " + ("failed" if state == "failed" else f"was {state}"),
             )
-            if worst == "done":
-                self._record(run, len(iterations), run.ranks, state, cause, run.start, self.now)
+            if all(record.status == "done" for record in ended):
+                last = self._of(run, len(ended), run.ranks, state, cause, run.start, self.now)
+                self._record(replace(last, attempt=max(1, attempt)))
 
-    def _record(
+    def _iterations(self, run: _Run, ranks: int = 1) -> tuple[int, list[ModuleRun]]:
+        """Return how often a run has begun, and its iterations that as many ranks have ended."""
+        attempt, notes = self.space.ask(self.space.board.notes, run.index)
+        records = []
+        for iteration in sorted({iteration for iteration, _ in notes}):
+            own = [note for (i, _), note in sorted(notes.items()) if i == iteration]
+            if len(own) >= ranks:
+                worst = max(own, key=lambda note: _STATES.index(note[1]))
+                records.append(replace(self._of(run, iteration, *worst), attempt=attempt))
+        return attempt, records
+
+    def _of(
         self,
         run: _Run,
         iteration: int,
@@ -374,13 +405,43 @@ class _Driver:
         end: float,
         output: str = "",
         value: Any = None,
-    ) -> None:
-        self.records.append(
-            ModuleRun(
-                run.module.name, run.copy, iteration, tuple(ranks), status, start, end, cause,
-                output, run.turn, run.module.point(run.copy), value,
-            )
+    ) -> ModuleRun:
+        """Return the record of an iteration of a run."""
+        return ModuleRun(
+            run.module.name, run.copy, iteration, tuple(ranks), status, start, end, cause, output,
+            run.turn, run.module.point(run.copy), value,
         )  # fmt: skip
+
+    def _record(self, record: ModuleRun) -> None:
+        self.records.append(record)
+        self._tell(record)
+
+    def _tell(self, record: ModuleRun) -> None:
+        """Call who watches, once for each iteration, status and attempt."""
+        key = record.module, record.copy, record.turn, record.iteration, record.status
+        with self.telling:
+            if self.watch is not None and (*key, record.attempt) not in self.told:
+                self.told.add((*key, record.attempt))
+                self.watch(record)
+
+    def _follow(self, over: threading.Event) -> None:
+        """Tell of iterations that end while their run goes on, and of runs that begin again."""
+        while not over.wait(_LOOK):
+            for run in list(self.running):
+                count = 1 if run.module.command else run.module.processes
+                try:
+                    attempt, ended = self._iterations(run, count)
+                except CommunicationError:  # the driver meets it, too
+                    return
+                if attempt and len(ended) < run.module.iterations:
+                    ranks, start = run.ranks, run.start
+                    if ended:  # with the ranks that an executor has chosen
+                        ranks, start = ended[-1].ranks, ended[-1].end
+                    again = self._of(run, len(ended), ranks, "running", "", start, start)
+                    ended.append(replace(again, attempt=attempt))
+                with self.telling:  # so that nothing is told of a run after its end
+                    for record in ended if run in self.running else ():
+                        self._tell(record)
 
     def _hurry(self, run: _Run, cause: str) -> None:
         """Let a run end within the grace."""
@@ -403,7 +464,7 @@ class _Driver:
         for process in list(getattr(self.pool, "_processes", {}).values()):
             process.kill()
         for other in self.running:
-            self._record(other, 0, other.ranks, "stopped", text, other.start, self.now)
+            self._record(self._of(other, 0, other.ranks, "stopped", text, other.start, self.now))
         raise WorkflowError(text, self._result())
 
     def _stop(self, runs: list[int], cause: str) -> None:

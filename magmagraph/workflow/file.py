@@ -16,9 +16,11 @@ from typing import Any
 from ..errors import ConfigError, MissingFileError, message
 from ..files.reading import check_depth, read_file
 from ..ir.types import FilePath
-from .modules import Module, Workflow, order
+from .modules import Module, Workflow
 
-__all__ = ["parse", "read", "text_of"]
+__all__ = [
+    "KEYS", "NEEDS", "bytes_of", "parse", "read", "tables_of", "text_of", "workflow_of",
+]  # fmt: skip
 
 PLACES = (
     "module", "copy", "copies", "turn", "iteration", "rank", "processes", "threads", "python",
@@ -87,6 +89,10 @@ _MODULE = {
     "environment": "variables",
     "grid": "lists",
 }
+KEYS = {"workflow": _WORKFLOW, "store": _STORE, "modules": _MODULE}
+"""The keys of each table, with the kind of their values."""
+NEEDS = {kind: need for kind, (_, need) in _KINDS.items()}
+"""What values of a kind are, for people."""
 
 
 def _checked(where: str, table: Any, known: Mapping[str, str]) -> dict[str, Any]:
@@ -150,20 +156,30 @@ def read(path: FilePath) -> Workflow:
     return found
 
 
-def text_of(path: FilePath) -> str:
-    """Return the text of a workflow file."""
+def bytes_of(path: FilePath) -> bytes:
+    """Return the content of a workflow file."""
     try:
-        return read_file(path, ConfigError, LARGEST_FILE).decode("utf-8")
+        return read_file(path, ConfigError, LARGEST_FILE)
     except MissingFileError as error:
         raise ConfigError(message(str(error), need="a TOML file")) from None
+
+
+def text_of(path: FilePath, content: bytes | None = None) -> str:
+    """Return the text of a workflow file, whose content may be known."""
+    try:
+        return (bytes_of(path) if content is None else content).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(message(f"{path} cannot be read: {error}", need="a TOML file")) from None
 
 
 def parse(text: str, path: FilePath) -> Workflow:
     """Return the workflow that a text describes; functions and programs are not looked for."""
-    path = Path(path)
-    source = path.name
+    return workflow_of(tables_of(text, path), Path(path))
+
+
+def tables_of(text: str, path: FilePath) -> dict[str, Any]:
+    """Return what a text says, if it is TOML."""
+    source = Path(path).name
     try:
         tables = tomllib.loads(text)
         check_depth(tables, "it")
@@ -171,6 +187,12 @@ def parse(text: str, path: FilePath) -> Workflow:
         raise ConfigError(message(f"{source} is no TOML: it is nested too deeply")) from None
     except ValueError as error:  # of which the errors of TOML are a kind
         raise ConfigError(message(f"{source} is no TOML: {error}")) from None
+    return tables
+
+
+def workflow_of(tables: Mapping[str, Any], path: Path) -> Workflow:
+    """Return the workflow that the tables of a file describe."""
+    source = path.name
     for name, held in tables.items():
         if name in _FILE:
             continue
@@ -294,7 +316,7 @@ def _check_order(source: str, modules: Mapping[str, Module]) -> None:
                     )
                 )
     try:
-        list(order(modules))
+        graphlib.TopologicalSorter({name: m.after for name, m in modules.items()}).prepare()
     except graphlib.CycleError as error:
         around = " -> ".join(reversed(error.args[1]))
         raise ConfigError(

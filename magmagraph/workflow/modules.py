@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import graphlib
 import importlib
 import inspect
 import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +17,7 @@ import numpy as np
 
 from ..errors import ConfigError, message
 
-__all__ = ["Module", "Workflow", "order"]
+__all__ = ["Module", "Workflow"]
 
 
 @dataclass(frozen=True)
@@ -218,6 +217,11 @@ class Workflow:
         }
         return [word.format_map(values) for word in module.command]
 
+    def printed(self, module: Module, copy: int, turn: int, iteration: int) -> Path:
+        """Return the file of what a program prints."""
+        parts = [module.name, copy, *([turn] if self.iterations > 1 else []), iteration]
+        return self.output / f"{'-'.join(map(str, parts))}.txt"
+
     def program(self, name: str) -> str | None:
         """Return where a program lies, or None."""
         beside = self.folder / name
@@ -256,12 +260,3 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     except ValueError:  # of functions that are not written in Python
         return True
     return True
-
-
-def order(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Return the names of modules, each behind those that it comes after."""
-    return iter(
-        graphlib.TopologicalSorter(
-            {name: module.after for name, module in modules.items()}
-        ).static_order()
-    )

@@ -99,16 +99,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience)
-            if number == signal.SIGTERM and not _alive(process.pid):
-                return
-
-
-def _alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
 
 
 def _environment(extra: Mapping[str, str], threads: int) -> dict[str, str]:

@@ -56,6 +56,8 @@ class ModuleRun:
         Of the module's grid: the values by name.
     value
         What the function has returned there: a number, or a dict of numbers.
+    attempt
+        How often it has begun: more than once where Dask started it again, as a worker died.
     """
 
     module: str
@@ -70,6 +72,7 @@ class ModuleRun:
     turn: int = 0
     point: Mapping[str, Any] = field(default_factory=dict, hash=False)
     value: Any = field(default=None, hash=False)
+    attempt: int = 1
 
     @property
     def seconds(self) -> float:

@@ -79,13 +79,14 @@ class Board:
         self._pending: list[str] = []
         self._stopped: dict[int, str] = {}
         self._notes: dict[int, dict[tuple[int, int], tuple[Any, ...]]] = {}
+        self._attempts: dict[int, int] = {}  # by run
         self._last = False
 
     # ---- For the driver
 
-    def notes(self, run: int) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """Return what became of each iteration of a run, by iteration and rank of the run."""
-        return self._notes.get(run, {})
+    def notes(self, run: int) -> tuple[int, dict[tuple[int, int], tuple[Any, ...]]]:
+        """Return how often a run has begun, and its iterations by iteration and rank of the run."""
+        return self._attempts.get(run, 0), dict(self._notes.get(run, {}))
 
     def running(self, ranks: dict[int, int], pending: list[str]) -> None:
         """Note which runs are with workers, on how many ranks, and what has not started."""
@@ -117,6 +118,7 @@ class Board:
             ticket = len(self._who)
             self._who[ticket] = (run, rank, title)
             self._valid[run, rank] = ticket
+            self._attempts[run] = self._attempts.get(run, 0) + (rank == 0)
             self._changed.notify_all()
             return ticket
 

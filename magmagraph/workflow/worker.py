@@ -161,10 +161,9 @@ def _run_rank(job: Job, group: Communicator) -> Outcome:
 def _run_program(job: Job, iteration: int, rank: int, ticket: int) -> str:
     """Run a program, and return the file of what it has printed."""
     workflow, module = job.workflow, job.module
-    parts = [module.name, job.copy, *([job.turn] if workflow.iterations > 1 else []), iteration]
     words = workflow.words(module, job.copy, job.turn, iteration, rank)
     os.makedirs(workflow.output, exist_ok=True)
-    output = workflow.output / f"{'-'.join(map(str, parts))}.txt"
+    output = workflow.printed(module, job.copy, job.turn, iteration)
     run_program(
         [workflow.program(words[0]) or words[0], *words[1:]],
         folder=workflow.folder,

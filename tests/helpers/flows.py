@@ -14,6 +14,12 @@ import magmagraph as mg
 from magmagraph.runtime.cpu.threads import get_threads
 
 
+def until_file(context: Any) -> None:
+    """Wait until there is a file."""
+    while not os.path.exists(context.arguments["file"]):
+        time.sleep(0.02)
+
+
 def nothing(context: Any) -> None:
     """End at once."""
 
@@ -225,6 +231,14 @@ def get_array(context: Any) -> None:
 def die(context: Any) -> None:
     """End this process as the kernel does when there is no memory."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_once(context: Any) -> None:
+    """End this process as `die` does, unless there is a mark that it has done so."""
+    if not os.path.exists(context.arguments["mark"]):
+        open(context.arguments["mark"], "x").close()
+        die(context)
+    time.sleep(0.6)
 
 
 def end_server(context: Any) -> None:

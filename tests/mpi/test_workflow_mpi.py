@@ -154,13 +154,21 @@ def test_wrong_words_and_files_are_said_once(mpiexec):
         import os
         from magmagraph.cli import main
 
-        found = main(["workflow", "walk", "flow.toml"]), main(["workflow", "run", "absent.toml"])
+        words = ["walk", "flow.toml"], ["run", "absent.toml", "--page"]
+        found = tuple(main(["workflow", *given]) for given in words)
         assert found == ((0, 0) if int(os.environ["PMI_RANK"]) else (2, 1)), found
         """,
     )
     assert done.status == 0, done.stderr
     for words in ("invalid choice: 'walk'", "usage:", "absent.toml cannot be read"):
         assert done.stderr.count(words) == 1, done.stderr
+
+
+def test_records_that_cannot_be_written_end_the_job(mpiexec, tmp_path):
+    path = written(tmp_path, TALK)
+    done = mpiexec(4, COMMAND, "workflow", "run", path, "--records", str(tmp_path))
+    assert done.status != 0
+    assert "Is a directory" in done.output
 
 
 def test_a_rank_that_does_not_come_back_ends_the_job(mpiexec, tmp_path):

@@ -52,9 +52,22 @@ def test_the_example_is_the_same_in_one_process_and_in_several(tmp_path, pool):
 
 
 @pytest.mark.slow
-def test_the_example_on_dask(tmp_path):
-    pytest.importorskip("distributed", reason="dask.distributed is not installed")
-    assert example(tmp_path, executor="dask", workers=2) == example(tmp_path)
+@pytest.mark.parametrize(
+    "executor", ["process", "dask", pytest.param("mpi", marks=pytest.mark.mpi)]
+)
+def test_the_example_and_a_grid_on_each_executor(tmp_path, executor):
+    if executor == "dask":
+        pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    assert example(tmp_path, executor=executor, workers=2) == example(tmp_path)
+    grid = "[modules.fit.grid]\nx = [1, 2, 3]\ndepth = [1, 5]\n"
+    path = written(tmp_path, table("fit", "parabola") + grid)
+    one, other = (
+        mg.workflow.run(path, executor=name, workers=2) for name in ("serial", executor)
+    )
+    values = [{run.copy: (run.point, run.value) for run in found.runs} for found in (one, other)]
+    assert values[0] == values[1]
+    assert len(values[0]) == 6
+    assert other.best("fit", minimize="loss").point == {"x": 2, "depth": 1}
 
 
 def test_an_array_is_cut_over_three_servers_and_put_together(tmp_path, pool):

@@ -14,6 +14,7 @@ from .data import Pages, data
 
 # In this order they make one script: what a file uses at once stands before it.
 SCRIPTS = (
+    "elements.js",
     "model.js",
     "fate.js",
     "geometry.js",
@@ -43,9 +44,9 @@ def html(pages: Pages) -> str:
     """
     title = escape(pages.title)
     return (
-        _asset("page.html")
+        asset("page.html")
         .replace("{{title}}", title)
-        .replace("{{style}}", _asset("viewer.css") + _asset("printing.css"))
+        .replace("{{style}}", asset("viewer.css") + asset("printing.css"))
         .replace("{{script}}", script())
         .replace("{{data}}", packed(data(pages)))
     )
@@ -53,7 +54,7 @@ def html(pages: Pages) -> str:
 
 def script() -> str:
     """Return the code of the page: its files, one after the other, in one scope."""
-    parts = [f"// {name}\n{_asset(name)}" for name in SCRIPTS]
+    parts = [f"// {name}\n{asset(name)}" for name in SCRIPTS]
     return '(() => {\n"use strict";\n' + "\n".join(parts) + "\n})();"
 
 
@@ -79,5 +80,6 @@ def unpacked(text: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return a file of the page."""
     return (files(__name__) / name).read_text(encoding="utf-8")

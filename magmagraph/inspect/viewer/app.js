@@ -9,8 +9,6 @@ const HELP = [
   ["1 2 3", "node, rules, measurements"], ["m", "timeline, memory, neither"], ["t", "light or dark"], ["Esc", "clear the selection"],
 ];
 
-const $ = (id) => document.getElementById(id);
-
 class App {
   constructor(model) {
     this.model = model;

@@ -109,7 +109,7 @@ class _Book:
             "made_by": f"magmagraph {__version__}",
             "title": pages.title,
             "device": pages.device,
-            "styles": _styles(),
+            "styles": styles(),
             "metrics": _METRICS,
             "graphs": graphs,
             "layouts": layouts,
@@ -338,7 +338,8 @@ def _read(name: str) -> list[str]:
     return [line.rstrip("\n") for line in linecache.getlines(name)]
 
 
-def _styles() -> dict[str, Any]:
+def styles() -> dict[str, Any]:
+    """Return names, colours, signs and legends of styles, and the colours of both themes."""
     themes = {
         name: {
             "paper": theme.paper, "ink": theme.ink, "muted": theme.muted, "edge": theme.edge,

@@ -1,16 +1,5 @@
 // The panel about one node: what it is, where it was made, its history, how it runs.
 
-/** Make an element: attributes by name, "on..." as listeners, children as nodes or texts. */
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
-  }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
 /** Return a link to a node. */
 function nodeLink(app, id, text) {
   const model = app.model;
@@ -29,19 +18,6 @@ function swatch(model, style) {
     name === "scope" ? "" : model.styles.signs[style] || "▣");
   made.style.setProperty("--colour", model.styles.colours[style]);
   return made;
-}
-
-function section(title, ...children) {
-  return element("section", { "aria-label": title }, element("h3", {}, title), ...children);
-}
-
-function facts(rows) {
-  const list = element("dl", {});
-  for (const [name, value] of rows) {
-    if (value === "" || value === null || value === undefined) continue;
-    list.append(element("dt", {}, name), element("dd", {}, value));
-  }
-  return list;
 }
 
 /** Return the user's code around the line that made a node. */

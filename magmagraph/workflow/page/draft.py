@@ -1,0 +1,142 @@
+"""What the page draws of a workflow file: modules, their keys, where boxes and edges are."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from ...inspect.pictures.layered import Net, layered
+from ..edit import toml
+from ..file import KEYS, NEEDS, tables_of, workflow_of
+from ..modules import Module
+
+__all__ = ["FIELDS", "described"]
+
+_DEFAULTS = {field.name: field.default for field in fields(Module)}
+FIELDS = {
+    table: [
+        {
+            "key": key, "kind": kind, "need": NEEDS[kind],
+            "default": f"{_DEFAULTS[key]:g}" if kind in ("count", "seconds") and _DEFAULTS.get(key)
+            else "",
+        }
+        for key, kind in keys.items()
+    ]
+    for table, keys in KEYS.items()
+}  # fmt: skip
+"""The keys of each table: the forms of the page."""
+_LETTER = 7.3  # width of a letter
+_LEAST, _COUNTED, _MOST = 132.0, 272.0, 272.0  # widths of boxes: least, with counts, most
+_HIGH, _ROW, _EDGE = 58.0, 118.0, 20.0  # height of a box, of a row, the margin
+_PLAIN = ("text", "failure")  # kinds that are shown as they are, not as TOML
+
+
+def described(text: str, path: Path) -> dict[str, Any]:
+    r"""Return what a text describes, also where it is wrong, and what is wrong with it.
+
+    Examples
+    --------
+    >>> text = '[modules.a]\nfunction = "b:c"\n[modules.d]\nfunction = "e:f"\nafter = ["a"]\n'
+    >>> found = described(text, Path("study.toml"))
+    >>> found["error"], [(m["name"], m["y"]) for m in found["modules"]]
+    ('', [('a', 20.0), ('d', 138.0)])
+    """
+    error, workers = "", 0
+    copies: dict[str, int] = {}
+    tables: dict[str, Any] = {}
+    try:
+        tables = tables_of(text, path)
+        workflow = workflow_of(tables, path)
+        workers = workflow.least_workers
+        copies = {name: module.copies for name, module in workflow.modules.items()}
+    except ConfigError as wrong:
+        error = str(wrong)
+    modules = tables.get("modules", {})
+    modules = modules if isinstance(modules, dict) else {}
+    modules = {name: held for name, held in modules.items() if isinstance(held, dict)}
+    return {
+        "text": text,
+        "error": error,
+        "workers": workers,
+        **_drawn(modules, copies),
+        "tables": {
+            name: _typed(tables.get(name), KEYS[name]) for name in ("workflow", "store")
+        },
+    }  # fmt: skip
+
+
+def _typed(table: Any, keys: dict[str, str]) -> dict[str, Any]:
+    """Return the values of a table as they are typed into fields."""
+    held = table if isinstance(table, dict) else {}
+    return {
+        key: value
+        if isinstance(value, str) and keys.get(key, "text") in _PLAIN
+        else toml(value)
+        for key, value in held.items()
+    }  # fmt: skip
+
+
+def _drawn(modules: dict[str, Any], copies: dict[str, int]) -> dict[str, Any]:
+    """Return boxes and edges: layers, from the top down."""
+    names = list(modules)
+    after = {
+        name: [other for other in held.get("after", []) if other in modules]
+        if isinstance(held.get("after"), list)
+        else []
+        for name, held in modules.items()
+    }
+    nets = [
+        Net(i, [j for j, other in enumerate(names) if name in after[other]])
+        for i, name in enumerate(names)
+    ]
+    boxes: list[dict[str, Any]] = []
+    for name, held in modules.items():
+        command = held.get("command")
+        words = " ".join(map(str, command)) if isinstance(command, list) else ""
+        about = str(held.get("function") or words)
+        least = _LEAST if copies.get(name, 1) == 1 and "iterations" not in held else _COUNTED
+        wide = min(_MOST, max(least, _LETTER * max(len(name) + 4, len(about)) + 28))
+        boxes.append(
+            {
+                "name": name,
+                "about": about,
+                "after": after[name],
+                "copies": copies.get(name, 1),
+                "values": _typed(held, KEYS["modules"]),
+                "width": wide,
+                "height": _HIGH,
+            }
+        )
+    layout = layered([box["width"] for box in boxes], [net for net in nets if net.targets])
+    for box, row, middle in zip(boxes, layout.rows, layout.columns, strict=True):
+        box["x"], box["y"] = _EDGE + middle - box["width"] / 2, _EDGE + row * _ROW
+    edges = []
+    for net in layout.nets:
+        start = boxes[net.source]
+        for target in net.targets:
+            end = boxes[target]
+            passed = layout.rows[target] - layout.rows[net.source] - 1
+            way = [(_EDGE + x, _EDGE + (layout.rows[net.source] + 1 + i) * _ROW + _HIGH / 2)
+                   for i, x in enumerate(net.trunk[:max(0, passed)])]  # fmt: skip
+            if target in net.far and net.lane is not None:
+                way = [(_EDGE + net.lane, y) for y in (start["y"] + _HIGH + 20, end["y"] - 20)]
+            edges.append(
+                {
+                    "from": start["name"],
+                    "to": end["name"],
+                    "points": [
+                        (start["x"] + start["width"] / 2, start["y"] + _HIGH),
+                        *way,
+                        (end["x"] + end["width"] / 2, end["y"]),
+                    ],
+                }
+            )
+    high = max((box["y"] for box in boxes), default=0.0) + _HIGH + 2 * _EDGE
+    return {
+        "modules": boxes,
+        "edges": edges,
+        "width": layout.width + 2 * _EDGE,
+        "height": high,
+    }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from html import escape
 from io import StringIO
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..inspect.pictures.svg import FONT
-from .goal import Goal
-from .trial import TrialResult, short
+from .trial import short
+
+if TYPE_CHECKING:
+    from .result import SearchResult
 
 __all__ = ["page"]
 
@@ -24,36 +25,18 @@ _PICTURES = {
 }
 
 
-class Found(Protocol):
-    """What the page shows of a search: a `SearchResult`."""
-
-    trials: list[TrialResult]
-    goal: Goal
-
-    def ranked(self) -> list[TrialResult]:
-        """Return the trials with a result, the best first."""
-
-    def rows(self, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
-        """Return a head, and a row for each trial."""
-
-    def summary(self) -> str:
-        """Return what was found, in a few lines."""
-
-    def to_optuna(self) -> Any:
-        """Return the trials as a study."""
-
-
-def page(found: Found, title: str) -> str:
+def page(found: SearchResult, title: str) -> str:
     """Return the page of a search; with pictures where optuna and matplotlib are installed."""
     ranked = found.ranked()
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(found.summary())}</p>"]
     if ranked:
         best = ranked[0]
-        point = ", ".join(f"{name} = {short(value)}" for name, value in best.labels.items())
-        parts.append(
-            f"<p><b>Best: {escape(found.goal.name)} {best.goal:.6g}</b> at {escape(point)} "
-            f"(trial {best.number}, {best.seconds:.2f} s)</p>"
-        )
+        if best.goals is not None and len(best.goals) == 1:
+            point = ", ".join(f"{name} = {short(value)}" for name, value in best.labels.items())
+            parts.append(
+                f"<p><b>Best: {escape(found.goals[0].name)} {best.goals[0]:.6g}</b> at "
+                f"{escape(point)} (trial {best.number}, {best.seconds:.2f} s)</p>"
+            )
         parts += _pictures(found)
     parts += ["<h2>Trials</h2>", _table(found)]
     failed = [trial for trial in found.trials if trial.error]
@@ -73,7 +56,7 @@ def page(found: Found, title: str) -> str:
     )
 
 
-def _pictures(found: Found) -> list[str]:
+def _pictures(found: SearchResult) -> list[str]:
     """Return the pictures of `optuna.visualization.matplotlib` as SVG, each under a title."""
     try:
         import matplotlib.pyplot as plt  # optional, as is optuna
@@ -83,12 +66,21 @@ def _pictures(found: Found) -> list[str]:
     except ImportError:
         return ['<p class="key">Pictures: pip install "magmagraph[tune]"</p>']
     study, parts = found.to_optuna(), []
-    for name, title in _PICTURES.items():
+    names = [goal.name for goal in found.goals]
+    drawn_as: list[tuple[str, str, dict[str, Any]]] = [
+        (name, title, {"target_name": names[0]}) for name, title in _PICTURES.items()
+    ]
+    if len(names) > 1:  # pictures of one goal are of the first, and the front where it can be seen
+        for _, _, words in drawn_as:
+            words["target"] = lambda trial: trial.values[0]
+        if len(names) < 4:
+            drawn_as.insert(0, ("pareto_front", "Pareto front", {"target_names": names}))
+    for name, title, words in drawn_as:
         file = StringIO()
         settings: Any = {"backend": "agg", "svg.fonttype": "none", "svg.hashsalt": "magmagraph"}
         with quiet(), plt.rc_context(settings), plt.ioff():
             warnings.simplefilter("ignore")  # of sizes and axes of a search with few points
-            drawn = getattr(drawings, f"plot_{name}")(study, target_name=found.goal.name)
+            drawn = getattr(drawings, f"plot_{name}")(study, **words)
             figure = drawn.flat[0].figure if isinstance(drawn, np.ndarray) else drawn.figure
             figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
@@ -97,7 +89,7 @@ def _pictures(found: Found) -> list[str]:
     return parts
 
 
-def _table(found: Found) -> str:
+def _table(found: SearchResult) -> str:
     """Return the trials, the best first, then those that did not come to their end."""
     ranked = found.ranked()
     done = {trial.number for trial in ranked}

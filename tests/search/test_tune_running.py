@@ -285,7 +285,7 @@ def test_a_damaged_journal_is_refused_and_kept(tmp_path):
 def test_a_changed_digit_in_a_result_is_noticed(tmp_path):
     journal, _ = journaled(tmp_path)
     content = journal.read_text()
-    at = content.rindex('\\"goal\\": ') + len('\\"goal\\": ')
+    at = content.rindex('\\"goals\\": [') + len('\\"goals\\": [')
     assert content[at].isdigit() or content[at] == "-"
     at += content[at] == "-"
     digit = "7" if content[at] != "7" else "8"

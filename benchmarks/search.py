@@ -43,13 +43,14 @@ THREADS = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 LIMIT = 900  # seconds of one search
 
 
-def waits(trial: Any, seconds: float) -> float:
-    """Take some time and no core."""
+def waits(trial: Any, seconds: float) -> dict[str, float]:
+    """Take some time and no core, and note when."""
+    began = time.time()
     time.sleep(seconds)
-    return float(abs(trial["x"] - 7))
+    return {"loss": float(abs(trial["x"] - 7)), "began": began}
 
 
-def noted(trial: Any, folder: str, kills: bool) -> float:
+def noted(trial: Any, folder: str, kills: bool) -> dict[str, float]:
     """Note that the trial starts; the fifth kills its process the first time."""
     with (Path(folder) / "started").open("a") as file:
         file.write(f"{trial.number}\n")
@@ -96,11 +97,15 @@ def search(name: str, small: bool, executor: str, workers: int, folder: str) -> 
     found = mg.tune.search(objective, space, "grid", executor, progress=False, **goal, **options)
     seconds = time.perf_counter() - began
     if mg.distributed.rank() == 0:
+        # From the first trial's start to the last one's end: without the start of the workers.
+        spans = [(t.values.get("began", 0.0), t.seconds) for t in found.trials]
+        span = max(began + taken for began, taken in spans) - min(began for began, _ in spans)
         kept = [(t.number, t.labels, t.state, t.goals) for t in found.trials]
         print(
             json.dumps(
                 {
                     "seconds": seconds,
+                    "span": span if name == "short" else seconds,
                     "trials": len(found),
                     "failed": found.count("failed"),
                     "work": sum(trial.seconds for trial in found.trials),
@@ -196,7 +201,7 @@ def main() -> None:
             for one in found.values():
                 # What a trial costs besides its work, which the workers share.
                 busy = max(1, one["workers"] - (one["executor"] == "mpi"))
-                one["overhead"] = (one["seconds"] - one["work"] / busy) / one["trials"]
+                one["overhead"] = (one["span"] - one["work"] / busy) / one["trials"]
                 one["speedup"] = whole["seconds"] / one["seconds"]
                 one["same_trials"] = one["digest"] == whole["digest"]
             results[name] = found

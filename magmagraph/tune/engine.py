@@ -33,30 +33,14 @@ class TrialError(MagmagraphError, RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """When a search ends, and how it takes failures.
+    """When a search ends, and how it takes failures."""
 
-    Attributes
-    ----------
-    trials
-        So many points, or all that there are.
-    seconds
-        Nothing starts later than this after the call.
-    until
-        Nothing starts after a goal as good as this.
-    ahead
-        Where a pruner learns, trial i knows all up to i - ahead; None knows what there is.
-    retries
-        How often a trial is tried again whose process died.
-    raising
-        Whether the first failure ends the search.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    until: float | None = None
-    ahead: int | None = None
-    retries: int = 1
-    raising: bool = False
+    trials: int | None = None  # so many points, or all that there are
+    seconds: float | None = None  # nothing starts later than this after the call
+    until: float | None = None  # nothing starts after a goal as good as this
+    ahead: int | None = None  # a pruner knows trials up to i - ahead; None: what there is
+    retries: int = 1  # of a trial whose process died
+    raising: bool = False  # whether the first failure ends the search
 
 
 def run_trials(engine: Engine, task: Work | bytes, executor: Executor, workers: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import ConfigError, message
 from .goal import Goal
+from .points import Points
 from .space import Choice, Code, Domain, Space, Steps, Uniform
 from .trial import TrialResult
 
@@ -46,14 +47,12 @@ _SAMPLERS: dict[str, tuple[Callable[..., Any], str | None]] = {
 }
 
 
-class LearnedPoints:
+class LearnedPoints(Points):
     """Points of a sampler of optuna, which learns from the trials that it is told.
 
     The sampler has a study of its own, in memory: it sees trials in the order of their numbers and
     not in that of their ends, so its points do not depend on who runs what.
     """
-
-    total: int | None = None
 
     def __init__(
         self,
@@ -96,10 +95,6 @@ class LearnedPoints:
         with quiet():
             trial = self._asked[number] = self._study.ask()
             return self.space.build(lambda name, domain: _suggested(trial, name, domain))
-
-    def about(self, number: int) -> dict[str, Any]:
-        """Return what an `Assignment` says of the trial besides its point."""
-        return {}
 
     def replay(self, number: int, codes: Sequence[Code | None]) -> None:
         """Take a point of the journal: ask again, so that the sampler goes on as it would have.

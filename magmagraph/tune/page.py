@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..inspect.pictures.svg import FONT
+from ..ir.html import table_html
 from .trial import short
 
 if TYPE_CHECKING:
@@ -94,16 +95,9 @@ def _table(found: SearchResult) -> str:
     ranked = found.ranked()
     done = {trial.number for trial in ranked}
     trials = [*ranked, *(trial for trial in found.trials if trial.number not in done)]
-    head, *rows = found.rows(trials[:_MOST_ROWS])
-    more = len(trials) - len(rows)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
-    note = f'<p class="key">and {more} more: see to_csv</p>' if more else ""
-    return (
-        f'<div class="wide"><table><thead><tr>{"".join(f"<th>{escape(h)}</th>" for h in head)}'
-        f"</tr></thead><tbody>{body}</tbody></table></div>{note}"
-    )
+    more = len(trials) - _MOST_ROWS
+    note = f'<p class="key">and {more} more: see to_csv</p>' if more > 0 else ""
+    return table_html(found.rows(trials[:_MOST_ROWS]), left=()) + note
 
 
 def _style() -> str:
@@ -113,8 +107,6 @@ def _style() -> str:
         "h1{font-size:24px;margin:0 0 8px}h2{font-size:17px;margin:28px 0 6px}"
         "p{margin:4px 0;white-space:pre-line}svg{display:block}"
         ".key{font-size:13px}.wide{overflow-x:auto}"
-        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-        "th,td{text-align:right;padding:3px 12px 3px 0;white-space:nowrap;font-size:13px;"
-        "border-bottom:1px solid #ddd}"
+        "table{font:13px system-ui;font-variant-numeric:tabular-nums;white-space:nowrap}"
         f"pre,summary{{font-family:{FONT};font-size:12px}}pre{{overflow-x:auto}}"
     )

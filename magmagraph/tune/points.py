@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +19,8 @@ _SHUFFLED = 1_000_000  # points up to which a finite space is gone through witho
 _PART = 4  # of a population, one in so many is replaced after a round
 
 
-class Points(Protocol):
-    """Where the points of trials come from.
+class Points:
+    """Where the points of trials come from; as it is, they depend on their number alone.
 
     Attributes
     ----------
@@ -28,19 +28,22 @@ class Points(Protocol):
         How many there are, or None.
     """
 
-    total: int | None
+    total: int | None = None
 
     def needs(self, number: int) -> int | None:
         """Return the trial up to which all must have ended before this one, and are told.
 
         -1 where nothing is learned, None where all is told that is known.
         """
+        return -1
 
     def draw(self, number: int) -> list[Code | None]:
         """Return the point of a trial; asked for in the order of the numbers, each once."""
+        raise NotImplementedError
 
     def about(self, number: int) -> dict[str, Any]:
         """Return what an `Assignment` says of the trial besides its point."""
+        return {}
 
     def replay(self, number: int, codes: Codes) -> None:
         """Take a point, in the place of drawing it, as an earlier process drew it."""
@@ -49,25 +52,7 @@ class Points(Protocol):
         """Learn from a trial that has ended."""
 
 
-class _Unlearning:
-    """Points that depend on their number alone."""
-
-    def needs(self, number: int) -> int:
-        """No trial must have ended."""
-        return -1
-
-    def about(self, number: int) -> dict[str, Any]:
-        """There is nothing to say."""
-        return {}
-
-    def replay(self, number: int, codes: Codes) -> None:
-        """Nothing is to be kept."""
-
-    def tell(self, found: TrialResult) -> None:
-        """Nothing is learned."""
-
-
-class GridPoints(_Unlearning):
+class GridPoints(Points):
     """All points of a finite space; the last parameter changes first."""
 
     def __init__(self, space: Space) -> None:
@@ -81,14 +66,14 @@ class GridPoints(_Unlearning):
                 )
             )
         self.space = space
-        self.total: int | None = space.size
+        self.total = space.size
 
     def draw(self, number: int) -> list[Code | None]:
         """Return the point at an index."""
         return self.space.at(number)
 
 
-class RandomPoints(_Unlearning):
+class RandomPoints(Points):
     """Points at random; those of a small finite space come once each."""
 
     def __init__(self, space: Space, seed: int) -> None:
@@ -108,7 +93,7 @@ class RandomPoints(_Unlearning):
         return np.random.default_rng(self.seed).permutation(self.total)
 
 
-class Population:
+class Population(Points):
     """Population based training (M. Jaderberg et al., arXiv:1711.09846), in rounds of one size.
 
     Trial ``round * size + member`` trains a member for a round, from the checkpoint of its parent:
@@ -117,8 +102,6 @@ class Population:
     failed is worst. A round begins when the one before has ended, so that all of it is a function
     of the seed.
     """
-
-    total: int | None = None
 
     def __init__(self, space: Space, goal: Goal, seed: int, size: int, folder: Path) -> None:
         self.space, self.goal, self.seed = space, goal, seed
@@ -155,9 +138,6 @@ class Population:
             "resume": None if parent is None else self._file(parent),
             "checkpoint": self._file(number),
         }
-
-    def replay(self, number: int, codes: Codes) -> None:
-        """Nothing is to be kept: points follow from the results."""
 
     def tell(self, found: TrialResult) -> None:
         """Keep what the next round needs."""

@@ -24,7 +24,7 @@ from .goal import Goal, goals_of
 from .points import GridPoints, Points, Population, RandomPoints
 from .result import SearchResult
 from .space import Space
-from .stopping import as_pruner, described
+from .stopping import as_pruner, described, whole
 from .trial import Objective, TrialResult, Work, short
 
 __all__ = ["search"]
@@ -160,11 +160,12 @@ def search(
         raise ConfigError(message(f"the objective {objective!r}", need="a function of a trial"))
     _one_of("method", method, _METHODS)
     _one_of("failures", failures, ("record", "raise", "repeat"))
-    _whole(trials=trials, workers=workers, threads=threads)
-    _whole(least=0, seed=seed, retries=retries)
+    counts = {"trials": trials, "workers": workers, "threads": threads}
+    whole(**{name: count for name, count in counts.items() if count is not None})
+    whole("", 0, seed=seed, retries=retries)
     _positive(seconds=seconds, timeout=timeout)
     if ahead not in ("auto", None):
-        _whole(ahead=ahead)
+        whole(ahead=ahead)
     if until is not None and not (isinstance(until, numbers.Real) and math.isfinite(until)):
         raise ConfigError(message(f"until={until!r}", need="a finite number"))
     own = {"threads": threads, "timeout": timeout}
@@ -266,7 +267,8 @@ def _points(
     method: str, space: Space, goals: Sequence[Goal], seed: int, population: int | None,
     ahead: int | None, checkpoints: Any, pruner: Any,
 ) -> Points:  # fmt: skip
-    _whole(least=2, population=population)
+    if population is not None:
+        whole("", 2, population=population)
     if population is not None and method not in ("pbt", "nsga2"):
         raise ConfigError(
             message(f"population={population} with method={method!r}", need='"nsga2" or "pbt"')
@@ -367,14 +369,6 @@ def _one_of(name: str, given: Any, options: tuple[str, ...]) -> None:
                 hint=f"{name}={near[0]!r}" if near else None,
             )
         )
-
-
-def _whole(least: int = 1, **given: Any) -> None:
-    for name, number in given.items():
-        if number is None:
-            continue
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise ConfigError(message(f"{name}={number!r}", need=f"an int of at least {least}"))
 
 
 def _positive(**given: Any) -> None:

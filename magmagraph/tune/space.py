@@ -78,12 +78,6 @@ class Uniform:
     def _inside(self, number: float) -> float:
         return min(max(number, self.low), self.high)
 
-    def describe(self) -> dict[str, Any]:
-        """Return kind and ends as JSON holds them."""
-        kind = "log_uniform" if self.logarithmic else "uniform"
-        return {"kind": kind, "low": self.low, "high": self.high}
-
-
 class _Finite:
     """What steps and choices share."""
 
@@ -117,11 +111,6 @@ class Steps(_Finite):
         """Return the step below or above."""
         return min(max(int(code) + (1 if rng.integers(2) else -1), 0), self.size - 1)
 
-    def describe(self) -> dict[str, Any]:
-        """Return first number, step and number of steps as JSON holds them."""
-        by = "factor" if self.step is None else "step"
-        return {"kind": "grid", "low": self.low, by: getattr(self, by), "count": self.size}
-
 
 @dataclass(frozen=True)
 class Choice(_Finite):
@@ -146,10 +135,6 @@ class Choice(_Finite):
     def moved(self, code: Code, rng: np.random.Generator) -> int:
         """Return the same option, or with a probability of a quarter one at random."""
         return self.draw(rng) if rng.random() < 0.25 else int(code)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the names of its options."""
-        return {"kind": "choice", "names": list(self.names)}
 
 
 Domain = Uniform | Steps | Choice
@@ -552,7 +537,7 @@ class Space(Mapping[str, Domain]):
         return [
             [
                 name,
-                domain.describe(),
+                {"kind": type(domain).__name__, **domain.__dict__, **_told(domain)},
                 {
                     other: [self[other].label(code) for code in sorted(codes)]
                     for other, codes in self._conditions.get(name, {}).items()
@@ -574,7 +559,7 @@ class Space(Mapping[str, Domain]):
         return cls(
             {
                 name: Conditional(
-                    _described(dict(domain)), {other: tuple(on) for other, on in conditions.items()}
+                    _described(**domain), {other: tuple(on) for other, on in conditions.items()}
                 )
                 for name, domain, conditions in description
             }
@@ -605,14 +590,15 @@ def _as_domain(name: str, given: Any) -> Domain:
     )
 
 
-def _described(domain: dict[str, Any]) -> Domain:
-    kind = domain.pop("kind")
-    if kind == "choice":
-        names = tuple(domain["names"])
-        return Choice(names, names)
-    if kind == "grid":
-        return Steps(domain["low"], domain["count"], domain.get("step"), domain.get("factor"))
-    return Uniform(domain["low"], domain["high"], kind == "log_uniform")
+def _told(domain: Domain) -> dict[str, Any]:
+    """Return what JSON holds in the place of options."""
+    return {"options": domain.names} if isinstance(domain, Choice) else {}
+
+
+def _described(kind: str, **fields: Any) -> Domain:
+    kinds: dict[str, Any] = {"Choice": Choice, "Steps": Steps, "Uniform": Uniform}
+    lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return kinds[kind](**{**fields, **lists})  # type: ignore[no-any-return]
 
 
 def _name(option: Any) -> Any:

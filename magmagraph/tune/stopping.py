@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError, message
 
-__all__ = ["Halving", "Median", "as_pruner", "described"]
+__all__ = ["Halving", "Median", "as_pruner", "described", "whole"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Median:
     warmup: int = 0
 
     def __post_init__(self) -> None:
-        _whole("Median", startup=(self.startup, 1), warmup=(self.warmup, 0))
+        whole("Median: ", 1, startup=self.startup)
+        whole("Median: ", 0, warmup=self.warmup)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ class Halving:
     factor: int = 3
 
     def __post_init__(self) -> None:
-        _whole("Halving", first=(self.first, 1), factor=(self.factor, 2))
+        whole("Halving: ", 1, first=self.first)
+        whole("Halving: ", 2, factor=self.factor)
 
 
 _NAMES = ("median", "halving", "hyperband", "percentile")
@@ -143,9 +145,10 @@ def described(pruner: Any) -> dict[str, Any] | None:
     return {"kind": type(pruner).__name__, **settings}
 
 
-def _whole(name: str, **given: tuple[Any, int]) -> None:
-    for key, (number, least) in given.items():
+def whole(where: str = "", least: int = 1, /, **given: Any) -> None:
+    """Raise unless all these arguments are ints of at least so much."""
+    for name, number in given.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < least:
             raise ConfigError(
-                message(f"{name}: {key}={number!r}", need=f"an int of at least {least}")
+                message(f"{where}{name}={number!r}", need=f"an int of at least {least}")
             )

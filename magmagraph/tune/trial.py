@@ -30,29 +30,13 @@ Objective = Callable[["Trial"], Any]
 
 @dataclass(frozen=True)
 class Assignment:
-    """A trial that is handed to whoever runs it.
-
-    Attributes
-    ----------
-    number
-        Of the trial, from 0.
-    attempt
-        How often it has been started before this.
-    codes
-        Its point.
-    known
-        What the pruner knows, None where nothing stops trials.
-    notes
-        What the method keeps of it, such as its parent.
-    round, resume, checkpoint
-        Those of the `Trial`.
-    """
+    """A trial that is handed to whoever runs it."""
 
     number: int
-    attempt: int
+    attempt: int  # how often it has been started before this
     codes: list[Code | None]
-    known: Known | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    known: Known | None = None  # what the pruner knows, None where nothing stops trials
+    notes: dict[str, Any] = field(default_factory=dict)  # such as its parent
     round: int = 0
     resume: Path | None = None
     checkpoint: Path | None = None

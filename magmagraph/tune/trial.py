@@ -5,10 +5,10 @@ from __future__ import annotations
 import numbers
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,12 +20,19 @@ from ..runtime.comm.solo import Solo
 from .goal import Values, measured
 from .space import Code, Space
 
-if TYPE_CHECKING:
-    from .optuna_parts import Known
-
 __all__ = ["Assignment", "Objective", "Report", "Trial", "TrialResult", "Work", "short"]
 
 Objective = Callable[["Trial"], Any]
+
+
+class Rule(Protocol):
+    """What stops a trial: a pruner, with the earlier trials that it may know."""
+
+    def stops(self, reports: Sequence[tuple[int, float]]) -> bool:
+        """Return whether a trial with these reports is to stop."""
+
+    def notes(self) -> dict[str, Any]:
+        """Return what it keeps of the trial."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Assignment:
     number: int
     attempt: int  # how often it has been started before this
     codes: list[Code | None]
-    known: Known | None = None  # what the pruner knows, None where nothing stops trials
+    known: Rule | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # such as its parent
     round: int = 0
     resume: Path | None = None

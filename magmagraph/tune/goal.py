@@ -53,13 +53,14 @@ class Goal:
         if callable(self.form):
             found = self.form(dict(values))
             if not isinstance(found, numbers.Real):
-                raise ValueError(f"the goal is {found!r}, not a number")
+                raise ValueError(message(f"the goal is {found!r}", need="a number"))
             number = float(found)
         else:
             number = sum(weight * values[name] for name, weight in self._weights(values).items())
         if not math.isfinite(number):
             told = "goal" if self.form == ALONE else f"goal {self.name!r}"
-            raise ValueError(f"the {told} is {number} (of {_listed(values)})")
+            wrong = f"the {told} is {number} (of {_listed(values)})"
+            raise ValueError(message(wrong, need="a finite number, or an exception"))
         return number
 
     def _weights(self, values: Values) -> Mapping[str, float]:

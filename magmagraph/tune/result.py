@@ -91,7 +91,12 @@ class SearchResult(Displayed):
         if not ranked:
             failed = next((trial for trial in self.trials if trial.error), None)
             last = "" if failed is None else f"; trial {failed.number}:\n{failed.error.rstrip()}"
-            raise DataError(message(f"none of {len(self.trials)} trials came to its end{last}"))
+            raise DataError(
+                message(
+                    f"none of {len(self.trials)} trials came to its end{last}",
+                    hint='failures="raise" shows the first failure at once',
+                )
+            )
         return ranked[0]
 
     @property

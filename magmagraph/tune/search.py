@@ -6,6 +6,7 @@ import difflib
 import functools
 import math
 import numbers
+import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -179,6 +180,9 @@ def search(
     ranks = isinstance(executor, str) and executor == "mpi" and is_started()
     if isinstance(executor, str) and executor == "mpi" and not ranks and current().size > 1:
         raise ConfigError(message('executor="mpi" in ranks that are threads', hint='"serial"'))
+    for name, path in (("journal", journal), ("checkpoints", checkpoints)):
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise ConfigError(message(f"{name}={path!r}", need="a path"))
     goals = goals_of(minimize, maximize)
     if len(goals) > 1:
         from . import optuna_parts  # noqa: F401  # optional: it finds the front, so it must be here
@@ -287,7 +291,15 @@ def _points(
                 message("method='pbt' with several goals or stop=", need="one goal, and no stop=")
             )
         folder = Path(checkpoints).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                message(
+                    f"checkpoints={str(checkpoints)!r}: {error.strerror}",
+                    need="a folder that can be written to",
+                )
+            ) from None
         return Population(space, goals[0], seed, population or _MEMBERS, folder)
     if checkpoints is not None:
         raise ConfigError(
@@ -361,7 +373,7 @@ def _print(goals: Sequence[Goal], found: TrialResult) -> None:
 
 def _one_of(name: str, given: Any, options: tuple[str, ...]) -> None:
     if given not in options:
-        near = difflib.get_close_matches(str(given).lower(), options, 1)
+        near = difflib.get_close_matches(str(given).lower(), options, 1, 0.65)
         raise ConfigError(
             message(
                 f"{name}={given!r}",

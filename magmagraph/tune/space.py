@@ -142,9 +142,9 @@ Domain = Uniform | Steps | Choice
 
 @dataclass(frozen=True)
 class Conditional:
-    """A domain, and which values of other parameters it exists under."""
+    """What is to be a domain, and which values of other parameters it exists under."""
 
-    domain: Domain
+    domain: Any
     conditions: Mapping[str, tuple[Any, ...]]
 
 
@@ -348,10 +348,11 @@ def when(domain: Any, **conditions: Any) -> Conditional:
     >>> [trial.params for trial in found.trials][-2:]
     [{'rule': 'sgd', 'momentum': 0.99}, {'rule': 'adam'}]
     """
-    if not conditions:
+    if not conditions or [] in list(conditions.values()):
+        given = "".join(f", {name}={options!r}" for name, options in conditions.items())
         raise ConfigError(
             message(
-                f"when({domain!r})",
+                f"when({domain!r}{given})",
                 need="the option of another parameter that it exists under",
                 hint='when(domain, optimizer="sgd")',
             )
@@ -360,7 +361,7 @@ def when(domain: Any, **conditions: Any) -> Conditional:
         name: tuple(given) if isinstance(given, (list, set, frozenset, range)) else (given,)
         for name, given in conditions.items()
     }
-    return Conditional(_as_domain("when", domain), accepted)
+    return Conditional(domain, accepted)
 
 
 class Space(Mapping[str, Domain]):

@@ -77,6 +77,13 @@ def test_trials_have_seeds_of_their_own_which_repeat():
         ({"stop": "best"}, "stop='best'\n  expected: 'median', 'halving'"),
         ({"ahead": 0}, "ahead=0\n  expected: an int of at least 1"),
         ({"threads": 2}, "threads=2 with executor='serial'\n  expected: executor=\"process\""),
+        ({"journal": 3}, "journal=3\n  expected: a path"),
+        ({"method": "pbt", "checkpoints": 3}, "checkpoints=3\n  expected: a path"),
+        (
+            {"method": "pbt", "checkpoints": __file__},
+            "File exists\n  expected: a folder that can be written to",
+        ),
+        ({"maximize": {"value": "1"}}, "maximize={'value': '1'}\n  expected: a finite weight"),
         ({"failures": "ignore"}, "failures='ignore'\n  expected: one of 'record', 'raise'"),
     ],
 )

@@ -198,8 +198,10 @@ def test_wrong_conditions_are_refused(space, text):
 def test_wrong_conditional_parameters_are_refused():
     with pytest.raises(mg.ConfigError, match=r'try: when\(domain, optimizer="sgd"\)'):
         mg.tune.when([1])
-    with pytest.raises(mg.ConfigError, match="the space has 3 for 'when'"):
-        mg.tune.when(3, rule="a")
+    with pytest.raises(mg.ConfigError, match=r"when\(\[1\], rule=\[\]\)\n  expected: the option"):
+        mg.tune.when([1], rule=[])
+    with pytest.raises(mg.ConfigError, match=r"for 'x', which may be two options or a range"):
+        Space({"rule": ["a"], "x": mg.tune.when((0.0, 1.0), rule="a")})
     found = mg.tune.search(lambda trial: trial["x"], {"r": ["a"], "x": [1]}, "grid")
     assert found.best.goal == 1
     failed = mg.tune.search(lambda t: t["momentum"], {**RULES, "rule": ["none", "sgd", "adam"]},

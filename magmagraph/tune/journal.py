@@ -243,6 +243,11 @@ def _cut_torn_line(file: IO[bytes], path: Path) -> None:
     file.seek(0)
     content = file.read()
     whole = content.rfind(b"\n") + 1
+    if whole:  # optuna passes over a last line that it cannot read, until another one follows
+        try:
+            json.loads(content[:whole].splitlines()[-1])
+        except ValueError as error:
+            raise _other(path, f": {error}") from error
     if whole == len(content):
         return
     if not (whole or content.startswith(b'{"')):

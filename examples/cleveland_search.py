@@ -1,4 +1,4 @@
-"""Hyperparameters of a network for heart disease in Cleveland, by a grid, on one core or on many.
+"""Heart disease in Cleveland: depth, rate, batch and epochs by a grid, on one core or on many.
 
     MAGMAGRAPH_DATA=... python examples/cleveland_search.py
     python examples/cleveland_search.py --executor process
@@ -44,7 +44,7 @@ def patients():
     return train_test_split(x, y, test_size=0.2, stratify=y, random_state=0)
 
 
-def network(point, columns, epochs):
+def network(point, columns):
     """Return preparation and network for a point of the space."""
     named = CATEGORIES if columns == 13 else []
     numbers = [column for column in range(columns) if column not in named]
@@ -59,32 +59,35 @@ def network(point, columns, epochs):
         sparse_threshold=0,
     )
     model = MLPClassifier(
-        (point["units"],),
-        optimizer=mg.optimizer.Adam(3e-3),
-        alpha=point["alpha"],
-        dropout=point["dropout"],
-        epochs=epochs,
+        (16,) * point["depth"],
+        optimizer=mg.optimizer.Adam(point["rate"]),
+        alpha=0.03,
+        batch_size=point["batch"],
+        epochs=point["epochs"],
         random_state=0,
     )
     return make_pipeline(prepare, model)
 
 
-def objective(trial, epochs):
+def objective(trial):
     """Return the accuracy over five folds."""
     x, _, y, _ = patients()
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    scores = cross_val_score(network(trial, x.shape[1], epochs), x, y, cv=folds)
+    scores = cross_val_score(network(trial, x.shape[1]), x, y, cv=folds)
     return {"accuracy": scores.mean(), "spread": scores.std()}
 
 
 def space(points):
-    """Return a grid of 36 points, or one of 4."""
+    """Return a grid of 54, 16 or 4 points."""
     if points == 4:
-        return {"units": [4, 16], "alpha": [0.03], "dropout": [0.0, 0.3]}
+        return {"depth": [1, 2], "rate": [3e-3, 3e-2], "batch": [32], "epochs": [3]}
+    if points == 16:
+        return {"depth": [1, 2], "rate": [3e-3, 3e-2], "batch": [16, 32], "epochs": [5, 10]}
     return {
-        "units": mg.tune.grid(4, 32, factor=2),
-        "alpha": mg.tune.grid(0.003, 0.3, factor=10),
-        "dropout": mg.tune.grid(0.0, 0.5, 0.25),
+        "depth": mg.tune.integers(1, 3),
+        "rate": mg.tune.grid(1e-3, 1e-1, factor=10),
+        "batch": mg.tune.grid(16, 64, factor=2),
+        "epochs": [20, 40],
     }
 
 
@@ -95,14 +98,13 @@ def main():
         "--executor", choices=["serial", "process", "mpi", "dask"], default="serial",
         help="where trials run (serial)",
     )
-    parser.add_argument("--points", type=int, choices=[4, 36], default=36, help="of the grid (36)")
-    parser.add_argument("--epochs", type=int, default=40, help="passes over the data (40)")
+    parser.add_argument("--points", type=int, choices=[4, 16, 54], default=54, help="of the grid")
     parser.add_argument("--journal", help="a file from which a killed search goes on")
     parser.add_argument("--report", help="a page with plots, to be written to this file")
     arguments = parser.parse_args()
 
     found = mg.tune.search(
-        functools.partial(objective, epochs=arguments.epochs),
+        objective,
         space(arguments.points),
         method="grid",
         executor=arguments.executor,
@@ -113,7 +115,7 @@ def main():
         return
     print(found)
     x, x_aside, y, y_aside = patients()
-    model = network(found.best.params, x.shape[1], arguments.epochs).fit(x, y)
+    model = network(found.best.params, x.shape[1]).fit(x, y)
     print(f"the best point: {found.best.params}, in five folds {found.best.goal:.3f}")
     print(f"of the {len(x_aside)} set aside it gets {model.score(x_aside, y_aside):.3f} right")
     if arguments.report:

@@ -167,8 +167,9 @@ def executor_of(spec: Any, workers: int | None = None, **options: Any) -> Iterat
     Parameters
     ----------
     spec : str or Executor or distributed.Client
-        "serial"; "process", processes of this machine; "mpi", the ranks of ``mpiexec``, of which
-        rank 0 gets the executor and the others run what it submits, until it closes, and get None
+        "serial"; "process", processes of this machine ("processes", too); "mpi", the ranks of
+        ``mpiexec``, of which rank 0 gets the executor and the others run what it submits, until it
+        closes, and get None
         (without ``mpiexec``, processes that MPI starts); "dask", a cluster of this machine, or the
         scheduler whose ``address=`` is given; the address of a scheduler itself, such as
         ``"tcp://10.0.0.1:8786"``; a client of Dask, or an executor, which stay open.
@@ -199,7 +200,7 @@ def executor_of(spec: Any, workers: int | None = None, **options: Any) -> Iterat
         yield spec
     elif spec == "serial":
         yield Serial()
-    elif spec == "process":
+    elif spec in ("process", "processes"):
         pool = Processes(count, **options)
         try:
             yield pool

@@ -3,6 +3,7 @@
 ======================================================  ============================
 `search`                                                try points, find the best
 `grid`, `choice`, `uniform`, `log_uniform`, `integers`  what a parameter may be
+`when`                                                  under which options it exists
 `Median`, `Halving`                                     stop poor trials
 `Report`                                                the callback for `Model.fit`
 `read`                                                  a journal, running or ended
@@ -12,14 +13,13 @@ The objective is given a `Trial`; a `SearchResult` holds a `TrialResult` for eac
 """
 
 from ..help.argument_errors import tell, tell_classes
-from .callback import Report
-from .domains import choice, grid, integers, log_uniform, uniform
 from .engine import TrialError
 from .goal import Goal
 from .result import SearchResult, read
 from .search import search
+from .space import choice, grid, integers, log_uniform, uniform, when
 from .stopping import Halving, Median
-from .trial import Trial, TrialResult
+from .trial import Report, Trial, TrialResult
 
 __all__ = [
     "Goal",
@@ -37,6 +37,7 @@ __all__ = [
     "read",
     "search",
     "uniform",
+    "when",
 ]
 
 tell(globals(), __all__)

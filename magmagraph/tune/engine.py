@@ -6,28 +6,25 @@ import pickle
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, MagmagraphError, message
 from ..executors import has_died
 from ..files.reading import reading
-from ..ir.ranks import current, using
-from ..runtime.comm.solo import Solo
-from .domains import Code
 from .goal import Goal
 from .points import Points
-from .space import Space
-from .stopping import Known
-from .trial import Assignment, Objective, Outcome, Trial, TrialResult, run_trial
+from .space import Code, Space
+from .trial import Assignment, TrialResult, Work
 
 if TYPE_CHECKING:
     from .journal import Journal
+    from .optuna_parts import Known
 
-__all__ = ["Engine", "Limits", "TrialError", "Work", "pickled", "run_trials", "unpickled"]
+__all__ = ["Engine", "Limits", "TrialError", "pickled", "run_trials", "unpickled"]
 
 
 class TrialError(MagmagraphError, RuntimeError):
@@ -36,49 +33,14 @@ class TrialError(MagmagraphError, RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """When a search ends, and how it takes failures.
+    """When a search ends, and how it takes failures."""
 
-    Attributes
-    ----------
-    trials
-        So many points, or all that there are.
-    seconds
-        Nothing starts later than this after the call.
-    until
-        Nothing starts after a goal as good as this.
-    ahead
-        Trial i waits for all up to i - ahead, where the search learns; None never waits.
-    retries
-        How often a trial is tried again whose process died.
-    raising
-        Whether the first failure ends the search.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    until: float | None = None
-    ahead: int | None = None
-    retries: int = 1
-    raising: bool = False
-
-
-@dataclass(frozen=True)
-class Work:
-    """What whoever runs trials needs to have; it is sent to other processes once."""
-
-    objective: Objective
-    space: Space
-    seed: int
-    maximize: bool
-    alone: str
-
-    def run(self, assignment: Assignment) -> Outcome:
-        """Run a trial here, as the only rank that there is."""
-        trial = Trial(assignment, self.space, seed=self.seed, maximize=self.maximize)
-        if current().size == 1:
-            return run_trial(self.objective, trial, self.alone)
-        with using(Solo()):
-            return run_trial(self.objective, trial, self.alone)
+    trials: int | None = None  # so many points, or all that there are
+    seconds: float | None = None  # nothing starts later than this after the call
+    until: float | None = None  # nothing starts after a goal as good as this
+    ahead: int | None = None  # a pruner knows trials up to i - ahead; None: what there is
+    retries: int = 1  # of a trial whose process died
+    raising: bool = False  # whether the first failure ends the search
 
 
 def run_trials(engine: Engine, task: Work | bytes, executor: Executor, workers: int) -> None:
@@ -125,14 +87,14 @@ def _take(engine: Engine, number: int, future: Any) -> None:
     except CancelledError as error:
         engine.died(number, f"the executor cancelled it: {error}")
     except TimeoutError as error:
-        engine.ended(Outcome(number, "failed", {}, [], 0.0, str(error)))
+        engine.failed(number, str(error))
     except Exception as error:
         if not has_died(error):
             raise
         engine.died(number, str(error))
 
 
-def _run(task: Work | bytes, assignment: Assignment) -> Outcome:
+def _run(task: Work | bytes, assignment: Assignment) -> TrialResult:
     """Run a trial in the process of a worker."""
     return (unpickled(task) if isinstance(task, bytes) else task).run(assignment)
 
@@ -184,64 +146,45 @@ class Engine:
         space: Space,
         points: Points,
         pruner: Any,
-        goal: Goal,
+        goals: Sequence[Goal],
         limits: Limits,
         journal: Journal | None = None,
         watch: Callable[[TrialResult], Any] | None = None,
         repeat_failed: bool = False,
     ) -> None:
-        self.space, self.points, self.pruner, self.goal = space, points, pruner, goal
+        self.space, self.points, self.pruner, self.goals = space, points, pruner, goals
         self.limits, self.journal, self.watch = limits, journal, watch
         self.results: dict[int, TrialResult] = {}
         self.interrupted: list[int] = []
         self._began = time.monotonic()
         self._running: dict[int, Assignment] = {}
         self._written: dict[int, int] = {}  # trials of the journal that have no end
-        self._again: deque[tuple[int, int, list[Code]]] = deque()
+        self._again: deque[tuple[int, int, list[Code | None]]] = deque()
         self._untold: set[int] = set()
         self._through = -1  # all trials up to this number have ended
         self._fresh = 0  # the next number
         self._reached: int | None = None  # the first trial with a goal as good as `until`
         counts = [n for n in (limits.trials, points.total) if n is not None]
         self._total = min(counts) if counts else None
-        self._learning = points.learns or pruner is not None
         if journal is not None:
             with reading(journal.path, "does not fit this search", passing=ConfigError):
                 self._resume(journal, repeat_failed)
 
     def _resume(self, journal: Journal, repeat_failed: bool) -> None:
         for number, event in sorted(journal.trials.items()):
-            end, attempts = event.end, event.attempt + 1
-            if end is None:
+            if event.end is None:
                 self._written[number] = event.identity
                 self.interrupted.append(number)
             else:
-                self._keep(
-                    TrialResult(
-                        number,
-                        self.space.values_of(event.codes),
-                        self.space.labels_of(event.codes),
-                        end["state"],
-                        end["goal"],
-                        end["values"],
-                        end["reports"],
-                        end["seconds"],
-                        end["error"],
-                        attempts,
-                        event.codes,
-                        end["notes"],
-                    )
-                )
-            if end is None or (end["state"] == "failed" and repeat_failed):
-                self._again.append((number, attempts, event.codes))
+                self._keep(event.result(number, self.space.values_of(event.codes)))
+            if event.end is None or (event.end["state"] == "failed" and repeat_failed):
+                self._again.append((number, event.attempt + 1, event.codes))
         # What was learned is learned again in the same order, so that the next points are those
         # of a search that was not cut.
         for number, event in sorted(journal.trials.items()):
             self._inform(number)
             self.points.replay(number, event.codes)
             self._fresh = number + 1
-
-    # ---------------------------------------------------------------- for executors
 
     def next(self) -> Assignment | None:
         """Return a trial to run now, or None where there is none (yet: see `over`)."""
@@ -256,7 +199,8 @@ class Engine:
             self._inform(number)
             codes = self.points.draw(number)
             self._fresh += 1
-        assignment = Assignment(number, attempt, codes, self._known(number))
+        about = self.points.about(number)
+        assignment = Assignment(number, attempt, codes, self._known(number), **about)
         if self.journal is not None:
             if number in self._written:
                 self.journal.cut(self._written[number])
@@ -271,54 +215,46 @@ class Engine:
             return False
         return self._late() or (not self._again and self._exhausted())
 
-    @property
-    def most_at_once(self) -> int | None:
-        """How many trials may run beside each other, or None where it does not matter."""
-        return self.limits.ahead if self._learning else None
-
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, found: TrialResult) -> None:
         """Take what came of a trial.
 
         Raises
         ------
         ConfigError
-            If the goal is a value that the objective does not return.
+            If a goal is a value that the objective does not return.
         TrialError
             If it failed, and failures are to end the search.
         """
-        state, goal, error = outcome.state, None, outcome.error
-        if state != "failed":
+        if found.state != "failed":
             try:
-                goal = self.goal.of(outcome.values)
+                found = replace(found, goals=[goal.of(found.values) for goal in self.goals])
             except (ArithmeticError, LookupError, TypeError, ValueError) as wrong:
                 if isinstance(wrong, MagmagraphError):
                     raise
-                if state == "done":
-                    state, error = "failed", str(wrong)
-        assignment = self._running.pop(outcome.number)
-        found = TrialResult(
-            outcome.number,
-            self.space.values_of(assignment.codes),
-            self.space.labels_of(assignment.codes),
-            state,
-            goal,
-            outcome.values,
-            outcome.reports,
-            outcome.seconds,
-            error,
-            assignment.attempt + 1,
-            assignment.codes,
-            outcome.notes,
-        )
+                if found.state == "done":
+                    found = replace(found, state="failed", error=str(wrong))
+        codes = self._running.pop(found.number).codes
+        params, labels = self.space.values_of(codes), self.space.labels_of(codes)
+        found = replace(found, params=params, labels=labels)
         if self.journal is not None:
             self.journal.end(self._written.pop(found.number), found)
         self._keep(found)
         if self.watch is not None:
             self.watch(found)
-        if state == "failed" and self.limits.raising:
+        if found.state == "failed" and self.limits.raising:
             raise TrialError(
-                message(f"trial {found.number} of {found.labels} failed:\n{error.rstrip()}")
+                message(f"trial {found.number} of {found.labels} failed:\n{found.error.rstrip()}")
             )
+
+    def failed(self, number: int, cause: str) -> None:
+        """Take that a trial has come to no end."""
+        given = self._running[number]
+        self.ended(
+            TrialResult(
+                number, {}, {}, "failed", None, {}, [], 0.0, cause,
+                given.attempt + 1, given.codes, given.notes,
+            )
+        )  # fmt: skip
 
     def died(self, number: int, cause: str) -> None:
         """Take that the process of a trial has ended: try it again, or give it up."""
@@ -327,7 +263,7 @@ class Engine:
             del self._running[number]
             self._again.append((number, assignment.attempt + 1, assignment.codes))
         else:
-            self.ended(Outcome(number, "failed", {}, [], 0.0, cause))
+            self.failed(number, cause)
 
     @property
     def found(self) -> list[TrialResult]:
@@ -338,13 +274,6 @@ class Engine:
         last = self._reached
         return [self.results[n] for n in sorted(self.results) if last is None or n <= last]
 
-    def close(self) -> None:
-        """Give the journal free."""
-        if self.journal is not None:
-            self.journal.close()
-
-    # ---------------------------------------------------------------- within
-
     def _keep(self, found: TrialResult) -> None:
         self.results[found.number] = found
         self._untold.add(found.number)
@@ -352,7 +281,7 @@ class Engine:
             self._through += 1
         until = self.limits.until
         if until is not None and found.state == "done" and found.goal is not None:
-            if self.goal.reached(found.goal, until):
+            if not self.goals[0].better(until, found.goal):
                 before = found.number if self._reached is None else self._reached
                 self._reached = min(found.number, before)
 
@@ -363,28 +292,40 @@ class Engine:
     def _exhausted(self) -> bool:
         return self._reached is not None or (self._total is not None and self._fresh >= self._total)
 
-    def _may_start(self, number: int) -> bool:
-        if not self._learning or self.limits.ahead is None:
-            return True
-        return self._through >= number - self.limits.ahead
+    def _prunes_by(self, number: int) -> int | None:
+        """Return the trial up to which all must have ended before the pruner judges this one."""
+        if self.pruner is None:
+            return -1
+        return None if self.limits.ahead is None else number - self.limits.ahead
 
-    def _knows(self, number: int, other: int) -> bool:
-        """Return whether a trial may know another that has ended."""
-        return self.limits.ahead is None or other <= number - self.limits.ahead
+    def _may_start(self, number: int) -> bool:
+        needs = (self.points.needs(number), self._prunes_by(number))
+        return all(last is None or last <= self._through for last in needs)
 
     def _known(self, number: int) -> Known | None:
-        """Return what the rule knows when this trial starts."""
+        """Return what the pruner knows when this trial starts."""
         if self.pruner is None:
             return None
-        earlier = [self.results[n] for n in sorted(self.results) if self._knows(number, n)]
-        known = [(t.state, t.goal, t.reports, t.notes) for t in earlier]
-        return Known(self.pruner, tuple(known), self.goal.maximize)
+        from .optuna_parts import Known  # optional
+
+        last = self._prunes_by(number)
+        return Known(
+            self.pruner,
+            number,
+            {
+                n: (t.state, t.goal, t.reports, t.notes)
+                for n, t in self.results.items()
+                if n < number and (last is None or n <= last)
+            },
+            self.goals[0].maximize,
+        )
 
     def _inform(self, number: int) -> None:
         """Tell the method what this trial may know, in the order of numbers."""
-        if not self.points.learns:
+        last = self.points.needs(number)
+        if last == -1:
             return
         for other in sorted(self._untold):
-            if self._knows(number, other):
+            if last is None or other <= last:
                 self.points.tell(self.results[other])
                 self._untold.discard(other)

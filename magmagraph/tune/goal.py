@@ -1,4 +1,4 @@
-"""The goal of a search: a number of what a trial returns, and whether less or more is better."""
+"""Goals of a search: numbers of what a trial returns, and whether less or more is better."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ArgumentError, ConfigError, message
 
-__all__ = ["Goal", "Values", "measured"]
+__all__ = ["Goal", "Values", "goals_of", "measured"]
 
 Values = dict[str, float]
 ALONE = "value"
@@ -19,7 +19,7 @@ Form = str | Mapping[str, float] | Callable[[Values], float]
 
 @dataclass(frozen=True)
 class Goal:
-    """What is made as small, or as large, as it can be.
+    """A number that is made as small, or as large, as it can be.
 
     Attributes
     ----------
@@ -40,30 +40,6 @@ class Goal:
     form: Form
     maximize: bool
 
-    @classmethod
-    def of_arguments(cls, minimize: Any, maximize: Any) -> Goal:
-        """Return the goal of the two arguments of `search`."""
-        if minimize is not None and maximize is not None:
-            raise ConfigError(
-                message(
-                    f"minimize={minimize!r} and maximize={maximize!r}",
-                    need="one of the two",
-                    hint='minimize={"loss": 1.0, "accuracy": -1.0} for both at once',
-                )
-            )
-        form = minimize if maximize is None else maximize
-        word = "minimize" if maximize is None else "maximize"
-        if form is None:
-            form = ALONE
-        weights = isinstance(form, Mapping)
-        if weights and not (form and all(_finite(weight) for weight in form.values())):
-            raise ConfigError(message(f"{word}={form!r}", need="a finite weight for each name"))
-        if not (weights or isinstance(form, str) or callable(form)):
-            raise ConfigError(
-                message(f"{word}={form!r}", need="a name, a dict of weights, or a function")
-            )
-        return cls(dict(form) if weights else form, maximize is not None)
-
     def of(self, values: Values) -> float:
         """Return the goal's number of what a trial returned.
 
@@ -77,12 +53,14 @@ class Goal:
         if callable(self.form):
             found = self.form(dict(values))
             if not isinstance(found, numbers.Real):
-                raise ValueError(f"the goal is {found!r}, not a number")
+                raise ValueError(message(f"the goal is {found!r}", need="a number"))
             number = float(found)
         else:
             number = sum(weight * values[name] for name, weight in self._weights(values).items())
         if not math.isfinite(number):
-            raise ValueError(f"the goal is {number} (of {_listed(values)})")
+            told = "goal" if self.form == ALONE else f"goal {self.name!r}"
+            wrong = f"the {told} is {number} (of {_listed(values)})"
+            raise ValueError(message(wrong, need="a finite number, or an exception"))
         return number
 
     def _weights(self, values: Values) -> Mapping[str, float]:
@@ -105,10 +83,6 @@ class Goal:
         """Return whether one number is better than another."""
         return one > other if self.maximize else one < other
 
-    def reached(self, number: float, threshold: float) -> bool:
-        """Return whether a number is as good as a threshold."""
-        return not self.better(threshold, number)
-
     @property
     def alone(self) -> str:
         """What a number is that an objective returns without a name."""
@@ -124,12 +98,44 @@ class Goal:
         return getattr(self.form, "__name__", "goal")
 
     def describe(self) -> dict[str, Any]:
-        """Return the goal as JSON holds it; a function stands there by its name."""
+        """Return the goal as JSON holds it, a function as its name."""
         form = getattr(self.form, "__qualname__", "a function")
         return {
             "form": form if callable(self.form) else self.form,
             "better": "more" if self.maximize else "less",
         }
+
+
+def goals_of(minimize: Any, maximize: Any) -> tuple[Goal, ...]:
+    """Return the goals of the two arguments of `search`, those that are minimized first."""
+    goals: list[Goal] = []
+    for word, given in (("minimize", minimize), ("maximize", maximize)):
+        for form in given if isinstance(given, (list, tuple)) else [] if given is None else [given]:
+            weights = isinstance(form, Mapping)
+            if weights and not (form and all(_finite(weight) for weight in form.values())):
+                raise ConfigError(message(f"{word}={form!r}", need="a finite weight for each name"))
+            if not (weights or isinstance(form, str) or callable(form)):
+                raise ConfigError(
+                    message(
+                        f"{word}={given!r}",
+                        need="a name, a dict of weights, or a function; or a list of these",
+                        hint=f'{word}="loss"',
+                    )
+                )
+            goals.append(Goal(dict(form) if weights else form, word == "maximize"))
+        if given is not None and not goals:
+            raise ConfigError(message(f"{word}={given!r}", need="one goal at least"))
+    names = [goal.name for goal in goals]
+    for name in names:
+        if names.count(name) > 1 and not any(callable(goal.form) for goal in goals):
+            raise ConfigError(
+                message(
+                    f"minimize={minimize!r} and maximize={maximize!r}: {name!r} is a goal "
+                    f"{names.count(name)} times",
+                    need="each goal once, for the Pareto front of all",
+                )
+            )
+    return tuple(goals) or (Goal(ALONE, maximize=False),)
 
 
 def measured(returned: Any, seconds: float, alone: str = ALONE) -> Values:
@@ -149,8 +155,11 @@ def measured(returned: Any, seconds: float, alone: str = ALONE) -> Values:
             number = number.item()  # an array of no axes
         if not isinstance(name, str) or not isinstance(number, numbers.Real):
             raise ArgumentError(
-                f"the objective returned {returned!r}, which is neither a number nor a dict of "
-                "numbers by name"
+                message(
+                    f"the objective returned {returned!r}, which is neither a number nor a dict of "
+                    "numbers by name",
+                    hint='return {"loss": loss, "accuracy": accuracy}',
+                )
             )
         values[name] = float(number)
     values.setdefault("time", seconds)

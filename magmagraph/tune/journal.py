@@ -17,15 +17,16 @@ from typing import IO, Any, NamedTuple
 
 from ..errors import ConfigError, DataError, message
 from ..files.reading import open_file
-from .domains import Code
-from .optuna_parts import optuna, quiet, shown_as, state_of
-from .space import Space
+from .goal import Goal
+from .optuna_parts import directions_of, optuna, quiet, shown_as, state_of
+from .space import Code, Space
 from .trial import TrialResult
 
 __all__ = ["Event", "Journal", "read_journal"]
 
 _STUDY, _HEADER = "magmagraph", "magmagraph"
-VERSION = 3
+VERSION = 4
+_KEPT = ("state", "goals", "values", "reports", "seconds", "error", "notes")  # of a result
 
 
 class Event(NamedTuple):
@@ -33,9 +34,16 @@ class Event(NamedTuple):
 
     identity: int
     attempt: int
-    codes: list[Code]
+    codes: list[Code | None]
     params: dict[str, Any]
     end: dict[str, Any] | None
+
+    def result(self, number: int, params: dict[str, Any]) -> TrialResult:
+        """Return what came of it."""
+        assert self.end is not None
+        return TrialResult(
+            number, params, self.params, **self.end, attempts=self.attempt + 1, codes=self.codes
+        )
 
 
 class Journal:
@@ -68,12 +76,9 @@ class Journal:
             raise
 
     def _opened(self, header: dict[str, Any]) -> dict[int, Event]:
-        direction = getattr(
-            optuna.study.StudyDirection,
-            "MAXIMIZE" if header["goal"]["better"] == "more" else "MINIMIZE",
-        )
         if not self.path.stat().st_size:
-            self._study = self._storage.create_new_study([direction], _STUDY)
+            goals = [Goal(goal["form"], goal["better"] == "more") for goal in header["goal"]]
+            self._storage.create_new_study(directions_of(goals), _STUDY)
         held, trials = _read(self._storage, self.path)
         self._study = self._storage.get_study_id_from_name(_STUDY)
         if held is None:
@@ -91,28 +96,21 @@ class Journal:
                 )
         return trials
 
-    def start(self, number: int, attempt: int, codes: list[Code]) -> int:
+    def start(self, number: int, attempt: int, codes: list[Code | None]) -> int:
         """Write that a trial starts; return its identity."""
         with self._writing():
+            params = self._space.labels_of(codes)
             trial = optuna.trial.create_trial(
                 state=optuna.trial.TrialState.RUNNING,
-                params=self._space.labels_of(codes),
-                distributions={name: shown_as(domain) for name, domain in self._space.items()},
+                params=params,
+                distributions=shown_as(self._space, params),
                 user_attrs={"trial": number, "attempt": attempt, "codes": codes},
             )
             return int(self._storage.create_new_trial(self._study, trial))
 
     def end(self, identity: int, found: TrialResult) -> None:
         """Write what came of a trial."""
-        result = {
-            "state": found.state,
-            "goal": found.goal,
-            "values": found.values,
-            "reports": found.reports,
-            "seconds": found.seconds,
-            "error": found.error,
-            "notes": found.notes,
-        }
+        result = {name: getattr(found, name) for name in _KEPT}
         with self._writing():
             for step, value in found.reports:
                 self._storage.set_trial_intermediate_value(identity, step, value)
@@ -121,8 +119,7 @@ class Journal:
             text = json.dumps(result)
             sealed = f"{_digest(trial, text)} {text}"
             self._storage.set_trial_user_attr(identity, "result", sealed)
-            values = None if found.goal is None else [found.goal]
-            self._storage.set_trial_state_values(identity, state_of(found.state), values)
+            self._storage.set_trial_state_values(identity, state_of(found.state), found.goals)
 
     def cut(self, identity: int) -> None:
         """Write that an attempt came to no end."""
@@ -194,7 +191,7 @@ def _checked(end: dict[str, Any]) -> dict[str, Any]:
     state_of(end["state"])
     return {
         "state": end["state"],
-        "goal": None if end["goal"] is None else float(end["goal"]),
+        "goals": None if end["goals"] is None else [float(goal) for goal in end["goals"]],
         "values": {name: float(value) for name, value in end["values"].items()},
         "reports": [(int(step), float(value)) for step, value in end["reports"]],
         "seconds": float(end["seconds"]),
@@ -246,6 +243,11 @@ def _cut_torn_line(file: IO[bytes], path: Path) -> None:
     file.seek(0)
     content = file.read()
     whole = content.rfind(b"\n") + 1
+    if whole:  # optuna passes over a last line that it cannot read, until another one follows
+        try:
+            json.loads(content[:whole].splitlines()[-1])
+        except ValueError as error:
+            raise _other(path, f": {error}") from error
     if whole == len(content):
         return
     if not (whole or content.startswith(b'{"')):

@@ -1,16 +1,20 @@
-"""Optuna as the search uses it, quiet: its samplers, studies, distributions and states."""
+"""Optuna as the search uses it, quiet: its samplers, pruners, studies and distributions."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 from ..errors import ConfigError, message
-from .domains import Choice, Code, Domain, Steps, Uniform
-from .space import Space
+from .goal import Goal
+from .points import Points
+from .space import Choice, Code, Domain, Space, Steps, Uniform
+from .trial import TrialResult
 
 try:
     import optuna
@@ -22,31 +26,44 @@ except ImportError:
         )
     ) from None
 
-__all__ = ["SAMPLERS", "LearnedPoints", "codes_drawn", "optuna", "quiet", "shown_as", "state_of"]
+__all__ = [
+    "Known", "LearnedPoints", "directions_of", "optuna", "quiet", "shown_as", "state_of",
+    "study_of",
+]  # fmt: skip
 
 _NAME = "magmagraph"  # of studies: some pruners draw their brackets from it
+_Reports = Sequence[tuple[int, float]]
+_Earlier = tuple[str, float | None, _Reports, dict[str, Any]]
 
-# Methods that learn, and the library that each needs besides optuna.
-SAMPLERS: dict[str, tuple[Callable[[int], Any], str | None]] = {
-    "tpe": (lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True), None),
-    "cmaes": (lambda seed: optuna.samplers.CmaEsSampler(seed=seed), "cmaes"),
-    "gp": (lambda seed: optuna.samplers.GPSampler(seed=seed), "torch"),
-    "nsga2": (lambda seed: optuna.samplers.NSGAIISampler(seed=seed), None),
+# Methods that learn: the sampler, and the library that it needs besides optuna.
+_SAMPLERS: dict[str, tuple[Callable[..., Any], str | None]] = {
+    "tpe": (lambda **given: optuna.samplers.TPESampler(constant_liar=True, **given), None),
+    "cmaes": (
+        lambda **given: optuna.samplers.CmaEsSampler(warn_independent_sampling=False, **given),
+        "cmaes",
+    ),
+    "gp": (lambda **given: optuna.samplers.GPSampler(**given), "torch"),
+    "nsga2": (lambda **given: optuna.samplers.NSGAIISampler(**given), None),
 }
 
 
-class LearnedPoints:
+class LearnedPoints(Points):
     """Points of a sampler of optuna, which learns from the trials that it is told.
 
     The sampler has a study of its own, in memory: it sees trials in the order of their numbers and
     not in that of their ends, so its points do not depend on who runs what.
     """
 
-    total: int | None = None
-    learns = True
-
-    def __init__(self, method: str, space: Space, seed: int, maximize: bool, exact: bool) -> None:
-        make, library = SAMPLERS[method]
+    def __init__(
+        self,
+        method: str,
+        space: Space,
+        goals: Sequence[Goal],
+        seed: int,
+        population: int | None,
+        ahead: int | None,
+    ) -> None:
+        make, library = _SAMPLERS[method]
         if library is not None and find_spec(library) is None:
             raise ConfigError(
                 message(
@@ -54,22 +71,32 @@ class LearnedPoints:
                     hint=f'pip install {library}, or method="tpe"',
                 )
             )
-        self.space, self._exact = space, exact
-        self._domains = {name: codes_drawn(domain) for name, domain in space.items()}
+        if method == "cmaes" and len(goals) > 1:
+            raise ConfigError(
+                message(
+                    f"method='cmaes' with {len(goals)} goals",
+                    need="'nsga2', 'tpe', 'gp', 'random' or 'grid' for a Pareto front",
+                    hint='method="nsga2", or weights: minimize={"loss": 1.0, "time": 0.1}',
+                )
+            )
+        settings = {"seed": seed} if population is None else {
+            "seed": seed, "population_size": population}  # fmt: skip
+        self.space, self._ahead, self._reports = space, ahead, len(goals) == 1
         with quiet():
-            self._study = new_study(maximize, sampler=make(seed))
+            self._study = study_of(goals, sampler=make(**settings))
         self._asked: dict[int, Any] = {}
 
-    def draw(self, number: int) -> list[Code]:
-        """Ask for the point of a trial."""
-        with quiet():
-            trial = self._asked[number] = self._study.ask(self._domains)
-        return [
-            float(code) if self.space[name].size is None else int(code)
-            for name, code in ((name, trial.params[name]) for name in self.space)
-        ]
+    def needs(self, number: int) -> int | None:
+        """Return the trial up to which all must have ended; None takes what is known."""
+        return None if self._ahead is None else number - self._ahead
 
-    def replay(self, number: int, codes: Sequence[Code]) -> None:
+    def draw(self, number: int) -> list[Code | None]:
+        """Ask for the point of a trial, a parameter after the other."""
+        with quiet():
+            trial = self._asked[number] = self._study.ask()
+            return self.space.build(lambda name, domain: _suggested(trial, name, domain))
+
+    def replay(self, number: int, codes: Sequence[Code | None]) -> None:
         """Take a point of the journal: ask again, so that the sampler goes on as it would have.
 
         Raises
@@ -77,10 +104,11 @@ class LearnedPoints:
         ConfigError
             If the sampler now draws another point.
         """
-        if not self._exact:
+        if self._ahead is None:
+            pairs = zip(self.space, codes, strict=True)
             with quiet():
-                self._study.enqueue_trial(dict(zip(self.space, codes, strict=True)))
-                self._asked[number] = self._study.ask(self._domains)
+                self._study.enqueue_trial({name: code for name, code in pairs if code is not None})
+                self.draw(number)
         elif (drawn := self.draw(number)) != list(codes):
             raise ConfigError(
                 message(
@@ -90,24 +118,76 @@ class LearnedPoints:
                 )
             )
 
-    def tell(self, found: Any) -> None:
+    def tell(self, found: TrialResult) -> None:
         """Tell what came of a trial, once."""
         trial = self._asked.pop(found.number, None)
         if trial is None:
             return
-        for step, value in found.reports:
-            trial.report(value, step)
         state = state_of(found.state)
-        value = found.goal if state is optuna.trial.TrialState.COMPLETE else None
         with quiet():
-            self._study.tell(trial, value, state=state)
+            if self._reports:  # optuna takes none in searches of several goals
+                for step, value in found.reports:
+                    trial.report(value, step)
+            done = state is optuna.trial.TrialState.COMPLETE
+            self._study.tell(trial, found.goals if done else None, state=state)
 
 
-def new_study(maximize: bool, **parts: Any) -> Any:
+@dataclass
+class Known:
+    """A pruner and the earlier trials that it may know: (state, goal, reports, notes) by number.
+
+    It travels with the trial, whose process decides: no trial waits for a message.
+    """
+
+    pruner: Any
+    number: int
+    trials: Mapping[int, _Earlier]
+    maximize: bool
+    _trial: Any = None
+
+    def stops(self, reports: _Reports) -> bool:
+        """Return whether a trial with these reports is to stop, of which the last is new."""
+        step, value = reports[-1]
+        if not math.isfinite(value):
+            return True
+        with quiet():
+            if self._trial is None:
+                self._trial = self._started()
+            self._trial.report(value, step)
+            return bool(self._trial.should_prune())
+
+    def notes(self) -> dict[str, Any]:
+        """Return what the pruner has noted on the trial, such as its rungs."""
+        if self._trial is None:
+            return {}
+        return dict(self._trial.study.trials[self._trial.number].system_attrs)
+
+    def _started(self) -> Any:
+        sampler, goals = optuna.samplers.RandomSampler(seed=0), [Goal("goal", self.maximize)]
+        study = study_of(goals, pruner=self.pruner, sampler=sampler)
+        unknown: _Earlier = ("failed", None, (), {})  # it holds the place: pruners look at numbers
+        for number in range(self.number):
+            name, value, reports, notes = self.trials.get(number, unknown)
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=state_of(name),
+                    value=value if name == "done" else None,
+                    intermediate_values={s: v for s, v in reports if math.isfinite(v)},
+                    system_attrs=notes,
+                )
+            )
+        return study.ask()
+
+
+def study_of(goals: Sequence[Goal], **parts: Any) -> Any:
     """Return a study in memory."""
-    return optuna.create_study(
-        study_name=_NAME, direction="maximize" if maximize else "minimize", **parts
-    )
+    return optuna.create_study(study_name=_NAME, directions=directions_of(goals), **parts)
+
+
+def directions_of(goals: Sequence[Goal]) -> list[Any]:
+    """Return optuna's directions of some goals."""
+    up, down = optuna.study.StudyDirection.MAXIMIZE, optuna.study.StudyDirection.MINIMIZE
+    return [up if goal.maximize else down for goal in goals]
 
 
 def state_of(name: str) -> Any:
@@ -116,31 +196,31 @@ def state_of(name: str) -> Any:
     return {"done": states.COMPLETE, "stopped": states.PRUNED, "failed": states.FAIL}[name]
 
 
-def codes_drawn(domain: Domain) -> Any:
-    """Return the distribution that codes of a domain are drawn from."""
+def _suggested(trial: Any, name: str, domain: Domain) -> Code:
+    """Return the code that a trial of optuna draws."""
     if isinstance(domain, Uniform):
-        return optuna.distributions.FloatDistribution(
-            domain.low, domain.high, log=domain.logarithmic
-        )
-    assert domain.size is not None
+        return float(trial.suggest_float(name, domain.low, domain.high, log=domain.logarithmic))
     if isinstance(domain, Steps):
-        return optuna.distributions.IntDistribution(0, domain.size - 1)
-    return optuna.distributions.CategoricalDistribution(range(domain.size))
+        return int(trial.suggest_int(name, 0, domain.size - 1))
+    return int(trial.suggest_categorical(name, range(domain.size)))
 
 
-def shown_as(domain: Domain) -> Any:
-    """Return the distribution that holds the values of a domain, for dashboards and charts."""
-    if isinstance(domain, Uniform):
-        return codes_drawn(domain)
+def shown_as(space: Space, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the distributions of the values of some parameters, for dashboards and charts."""
+    return {name: _shown(space[name]) for name in names}
+
+
+def _shown(domain: Domain) -> Any:
     if isinstance(domain, Choice):
         return optuna.distributions.CategoricalDistribution(domain.names)
-    assert isinstance(domain, Steps)
-    low, high = domain.value(0), domain.value(domain.count - 1)
-    log = domain.factor is not None
-    if isinstance(low, int) and isinstance(high, int):
+    if isinstance(domain, Uniform):
+        low, high, log = domain.low, domain.high, domain.logarithmic
+        return optuna.distributions.FloatDistribution(low, high, log=log)
+    first, last, log = domain.value(0), domain.value(domain.size - 1), domain.factor is not None
+    if isinstance(first, int) and isinstance(last, int):
         step = 1 if log or domain.step is None else int(domain.step)
-        return optuna.distributions.IntDistribution(low, high, log=log, step=step)
-    return optuna.distributions.FloatDistribution(low, high, log=log)
+        return optuna.distributions.IntDistribution(first, last, log=log, step=step)
+    return optuna.distributions.FloatDistribution(first, last, log=log)
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 import numbers
+import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..errors import CommunicationError, ConfigError, message
@@ -17,18 +20,19 @@ from ..executors import executor_of, workers_of
 from ..ir.cores import allowed_cores
 from ..ir.launchers import is_started
 from ..ir.ranks import current
-from .engine import Engine, Limits, Work, pickled, run_trials, unpickled
-from .goal import Goal
-from .points import GridPoints, Points, RandomPoints
+from .engine import Engine, Limits, pickled, run_trials, unpickled
+from .goal import Goal, goals_of
+from .points import GridPoints, Points, Population, RandomPoints
 from .result import SearchResult
 from .space import Space
-from .stopping import as_pruner, described
-from .trial import Objective, TrialResult
+from .stopping import as_pruner, described, whole
+from .trial import Objective, TrialResult, Work, short
 
 __all__ = ["search"]
 
-_METHODS = ("grid", "random", "tpe", "cmaes", "gp", "nsga2")
+_METHODS = ("grid", "random", "tpe", "cmaes", "gp", "nsga2", "pbt")
 _AHEAD = 4
+_MEMBERS = 8
 
 
 def search(
@@ -45,6 +49,8 @@ def search(
     seed: int = 0,
     stop: Any = None,
     ahead: int | str | None = "auto",
+    population: int | None = None,
+    checkpoints: Any = None,
     journal: Any = None,
     failures: str = "record",
     retries: int = 1,
@@ -63,19 +69,22 @@ def search(
         raises, and a goal that is not finite, is a failed trial.
     space : dict
         For each parameter `grid`, `choice`, `uniform`, `log_uniform` or `integers`; a list is a
-        choice.
+        choice. `when` makes a parameter that exists only under some values of others.
     method : str
         "grid" tries all points. "random" draws them; those of a finite space come once each.
         Samplers of optuna learn which are promising: "tpe" (J. Bergstra et al., NIPS 2011),
-        "cmaes" (needs cmaes), "gp" (needs torch) and "nsga2".
+        "cmaes" (needs cmaes), "gp" (needs torch) and "nsga2" (K. Deb et al., 2002). "pbt" is
+        population based training (M. Jaderberg et al., 2017): `checkpoints` is where each trial
+        writes ``trial.checkpoint``, and goes on from ``trial.resume``.
     executor : str, concurrent.futures.Executor or distributed.Client
         Who runs trials: "serial"; "process", processes of this machine; "mpi", the ranks of
         ``mpiexec``, of which rank 0 hands out; "dask", a cluster of this machine; the address of a
         scheduler of Dask or its client; or any executor. Points and results are the same.
-    minimize, maximize : str, dict or callable
+    minimize, maximize : str, dict, callable, or list of these
         The goal: one of the numbers that the objective returns, weights for several, or a function
         of the dict of all. Unless said, the number that is returned, or "loss" of a dict, is
-        minimized. "time", in seconds, is there unless the objective returns it.
+        minimized. "time", in seconds, is there unless the objective returns it. Several goals, in
+        lists or by both arguments, are for the Pareto front: `SearchResult.front`.
     trials : int, optional
         So many points, failed ones included; needed where neither the space nor anything else
         ends the search.
@@ -87,13 +96,17 @@ def search(
     seed : int
         The same seed gives the same points.
     stop : str or object, optional
-        What stops trials that do poorly: "median" (`Median`), "halving" (`Halving`), or a pruner
-        of optuna. It needs an objective that calls `Trial.report` and `Trial.should_stop`, as the
-        callback `Report` does for networks.
+        What stops trials that do poorly: "median" (`Median`), "halving" (`Halving`), "hyperband",
+        "percentile" (the worse three quarters), or a pruner of optuna. It needs an objective that
+        calls `Trial.report` and `Trial.should_stop`, as the callback `Report` does for networks.
     ahead : int or None
         So many trials may run at once in a search that learns (by "tpe" or `stop`): trial i
         starts when all up to i - ahead have ended, and knows those alone, which makes searches
         repeatable. 4 unless said. None takes what is known at the moment, and waits for none.
+    population : int, optional
+        Members of a population: 8 of "pbt", 50 of "nsga2" unless said.
+    checkpoints : path, optional
+        With "pbt": the folder of the trials' checkpoints, which all workers see.
     journal : path, optional
         A file to which each start and end is written before it counts, as a study of optuna (a
         ``JournalStorage``). The same call goes on where it ends: no trial is lost, and those that
@@ -120,7 +133,7 @@ def search(
     Raises
     ------
     ConfigError
-        If an argument makes no sense, the journal is that of another search, the goal is nothing
+        If an argument makes no sense, the journal is that of another search, a goal is nothing
         that the objective returns, or the objective cannot be sent to other processes.
     TrialError
         If a trial fails, and ``failures="raise"``.
@@ -140,32 +153,50 @@ def search(
     ...                        minimize={"loss": 1.0, "cost": 0.5})
     >>> found.best.params
     {'x': 0.0, 'penalty': 0.0}
+    >>> found = mg.tune.search(objective, space, method="grid", minimize=["loss", "cost"])
+    >>> [trial.params["x"] for trial in found.front]
+    [0.0, 0.1, 0.2, 0.3]
     """
     if not callable(objective):
         raise ConfigError(message(f"the objective {objective!r}", need="a function of a trial"))
     _one_of("method", method, _METHODS)
     _one_of("failures", failures, ("record", "raise", "repeat"))
-    _whole(trials=trials, workers=workers, threads=threads)
-    _whole(least=0, seed=seed, retries=retries)
+    counts = {"trials": trials, "workers": workers, "threads": threads}
+    whole(**{name: count for name, count in counts.items() if count is not None})
+    whole("", 0, seed=seed, retries=retries)
     _positive(seconds=seconds, timeout=timeout)
     if ahead not in ("auto", None):
-        _whole(ahead=ahead)
+        whole(ahead=ahead)
     if until is not None and not (isinstance(until, numbers.Real) and math.isfinite(until)):
         raise ConfigError(message(f"until={until!r}", need="a finite number"))
     own = {"threads": threads, "timeout": timeout}
     options: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
-    if executor != "process" and options:
+    spread = executor in ("process", "processes") if isinstance(executor, str) else False
+    if not spread and options:
         name, value = next(iter(options.items()))
         raise ConfigError(
             message(f"{name}={value!r} with executor={executor!r}", need='executor="process"')
         )
-    if executor == "mpi" and not is_started() and current().size > 1:
+    ranks = isinstance(executor, str) and executor == "mpi" and is_started()
+    if isinstance(executor, str) and executor == "mpi" and not ranks and current().size > 1:
         raise ConfigError(message('executor="mpi" in ranks that are threads', hint='"serial"'))
-    goal = Goal.of_arguments(minimize, maximize)
+    for name, path in (("journal", journal), ("checkpoints", checkpoints)):
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise ConfigError(message(f"{name}={path!r}", need="a path"))
+    goals = goals_of(minimize, maximize)
+    if len(goals) > 1:
+        from . import optuna_parts  # noqa: F401  # optional: it finds the front, so it must be here
+
+        for name, given in (("until", until), ("stop", stop)):
+            if given is not None:
+                raise ConfigError(
+                    message(f"{name}={given!r} with {len(goals)} goals", need="a single goal")
+                )
     parameters = Space(space)
     pruner = as_pruner(stop)
     most = _AHEAD if ahead == "auto" else ahead
-    points = _points(method, parameters, seed, goal, most is not None)
+    assert most is None or isinstance(most, int)
+    points = _points(method, parameters, goals, seed, population, most, checkpoints, pruner)
     if points.total is None and trials is None and seconds is None and until is None:
         raise ConfigError(
             message(
@@ -174,19 +205,28 @@ def search(
                 hint="trials=50",
             )
         )
-    learning = points.learns or pruner is not None
-    limits = Limits(trials, seconds, until, most, retries, failures == "raise")  # type: ignore[arg-type]
-    work = Work(objective, parameters, seed, goal.maximize, goal.alone)
+    learning = points.needs(0) != -1 or pruner is not None
+    limits = Limits(
+        trials, seconds, until, most if pruner is not None else 0, retries, failures == "raise"
+    )
+    work = Work(objective, parameters, seed, goals[0].maximize, goals[0].alone)
     task: Any = work
-    if (isinstance(executor, str) and executor in ("process", "mpi")) or isinstance(
-        executor, ProcessPoolExecutor
-    ):
+    if spread or executor == "mpi" or isinstance(executor, ProcessPoolExecutor):
         task = pickled(work)
-        if executor == "process":
+        if spread:
             options["prepare"] = functools.partial(unpickled, task)
-    header = _header(objective, method, parameters, goal, seed, pruner)
-    header["ahead"] = limits.ahead if learning else None
-    watch = functools.partial(_print, goal) if _shown(progress) else None
+    header = {
+        "objective": _qualname(objective),
+        "method": method,
+        "space": parameters.describe(),
+        "goal": [goal.describe() for goal in goals],
+        "seed": seed,
+        "stop": described(pruner),
+        "ahead": most if learning else None,
+        "population": population,
+    }
+    watch = functools.partial(_print, goals) if _shown(progress) else None
+    at_once = population or _MEMBERS if method == "pbt" else most if learning else None
 
     def run(pool: Executor, count: int) -> tuple[list[TrialResult], list[int]]:
         book = None
@@ -196,7 +236,7 @@ def search(
             book = Journal(journal, header, parameters)
         try:
             engine = Engine(
-                parameters, points, pruner, goal, limits, book, watch, failures == "repeat"
+                parameters, points, pruner, goals, limits, book, watch, failures == "repeat"
             )
             if watch and engine.interrupted:
                 print(f"cut off, and run again: trials {', '.join(map(str, engine.interrupted))}")
@@ -206,25 +246,72 @@ def search(
                 book.close()
         return engine.found, engine.interrupted
 
-    if workers is None and executor == "process":
-        workers = min(allowed_cores(), (limits.ahead if learning else None) or allowed_cores())
+    if workers is None and spread:
+        workers = min(allowed_cores(), at_once or allowed_cores())
     with executor_of(executor, workers, **options) as pool:
         found: Any = None
         try:
             if pool is not None:
                 count = workers_of(pool) if workers is None else workers
-                if learning:
-                    _check_workers(count, limits.ahead)
+                if learning and method != "pbt":
+                    _check_workers(count, most)
                 found = run(pool, count)
         except Exception as error:
-            if executor != "mpi" or not is_started():
+            if not ranks:
                 raise
             found = error
-    if executor == "mpi" and is_started():
+    if ranks:
         found = _from_first(found, parameters)
     if isinstance(found, Exception):
         raise found
-    return SearchResult(found[0], parameters, goal, found[1])
+    return SearchResult(found[0], parameters, goals, found[1])
+
+
+def _points(
+    method: str, space: Space, goals: Sequence[Goal], seed: int, population: int | None,
+    ahead: int | None, checkpoints: Any, pruner: Any,
+) -> Points:  # fmt: skip
+    if population is not None:
+        whole("", 2, population=population)
+    if population is not None and method not in ("pbt", "nsga2"):
+        raise ConfigError(
+            message(f"population={population} with method={method!r}", need='"nsga2" or "pbt"')
+        )
+    if method == "pbt":
+        if checkpoints is None:
+            raise ConfigError(
+                message(
+                    "method='pbt' without checkpoints=",
+                    need="the folder in which trials write their checkpoints",
+                    hint='checkpoints="population"',
+                )
+            )
+        if len(goals) > 1 or pruner is not None:
+            raise ConfigError(
+                message("method='pbt' with several goals or stop=", need="one goal, and no stop=")
+            )
+        folder = Path(checkpoints).absolute()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                message(
+                    f"checkpoints={str(checkpoints)!r}: {error.strerror}",
+                    need="a folder that can be written to",
+                )
+            ) from None
+        return Population(space, goals[0], seed, population or _MEMBERS, folder)
+    if checkpoints is not None:
+        raise ConfigError(
+            message(f"checkpoints={str(checkpoints)!r} with method={method!r}", need='"pbt"')
+        )
+    if method == "grid":
+        return GridPoints(space)
+    if method == "random":
+        return RandomPoints(space, seed)
+    from .optuna_parts import LearnedPoints  # optional
+
+    return LearnedPoints(method, space, goals, seed, population, ahead)
 
 
 def _from_first(found: Any, space: Space) -> Any:
@@ -267,38 +354,16 @@ def _shown(progress: bool | None) -> bool:
     return sys.stdout.isatty() if progress is None else progress
 
 
-def _points(method: str, space: Space, seed: int, goal: Goal, exact: bool) -> Points:
-    if method == "grid":
-        return GridPoints(space)
-    if method == "random":
-        return RandomPoints(space, seed)
-    from .optuna_parts import LearnedPoints  # optional
-
-    return LearnedPoints(method, space, seed, goal.maximize, exact)
-
-
-def _header(
-    objective: Any, method: str, space: Space, goal: Goal, seed: int, pruner: Any
-) -> dict[str, Any]:
-    """Return what makes a search the same search."""
+def _qualname(objective: Any) -> str:
     while isinstance(objective, functools.partial):
         objective = objective.func
-    return {
-        "objective": getattr(objective, "__qualname__", type(objective).__qualname__),
-        "method": method,
-        "space": space.describe(),
-        "goal": goal.describe(),
-        "seed": seed,
-        "stop": described(pruner),
-    }
+    return str(getattr(objective, "__qualname__", type(objective).__qualname__))
 
 
-def _print(goal: Goal, found: TrialResult) -> None:
-    point = ", ".join(
-        f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in found.labels.items()
-    )
-    told = found.state if found.goal is None else f"{goal.name} {found.goal:.6g}"
+def _print(goals: Sequence[Goal], found: TrialResult) -> None:
+    point = ", ".join(f"{name}={short(value)}" for name, value in found.labels.items())
+    numbers = zip(goals, found.goals or (), strict=False)
+    told = ", ".join(f"{goal.name} {number:.6g}" for goal, number in numbers) or found.state
     if found.state == "failed":
         told = f"failed: {found.cause}"
     elif found.state == "stopped":
@@ -308,17 +373,14 @@ def _print(goal: Goal, found: TrialResult) -> None:
 
 def _one_of(name: str, given: Any, options: tuple[str, ...]) -> None:
     if given not in options:
+        near = difflib.get_close_matches(str(given).lower(), options, 1, 0.65)
         raise ConfigError(
-            message(f"{name}={given!r}", need=f"one of {', '.join(map(repr, options))}")
+            message(
+                f"{name}={given!r}",
+                need=f"one of {', '.join(map(repr, options))}",
+                hint=f"{name}={near[0]!r}" if near else None,
+            )
         )
-
-
-def _whole(least: int = 1, **given: Any) -> None:
-    for name, number in given.items():
-        if number is None:
-            continue
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise ConfigError(message(f"{name}={number!r}", need=f"an int of at least {least}"))
 
 
 def _positive(**given: Any) -> None:

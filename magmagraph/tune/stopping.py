@@ -1,20 +1,13 @@
-"""Rules that stop poor trials: pruners of optuna, which decide where the trial runs.
-
-What a trial may know of earlier ones travels with it, so that no trial waits for a message.
-"""
+"""Rules that stop poor trials: pruners of optuna, by name or as they are."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError, message
 
-__all__ = ["Halving", "Known", "Median", "Reports", "as_pruner", "described"]
-
-Reports = Sequence[tuple[int, float]]
+__all__ = ["Halving", "Median", "as_pruner", "described", "whole"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,8 @@ class Median:
     warmup: int = 0
 
     def __post_init__(self) -> None:
-        _whole("Median", startup=(self.startup, 1), warmup=(self.warmup, 0))
+        whole("Median: ", 1, startup=self.startup)
+        whole("Median: ", 0, warmup=self.warmup)
 
 
 @dataclass(frozen=True)
@@ -98,53 +92,11 @@ class Halving:
     factor: int = 3
 
     def __post_init__(self) -> None:
-        _whole("Halving", first=(self.first, 1), factor=(self.factor, 2))
+        whole("Halving: ", 1, first=self.first)
+        whole("Halving: ", 2, factor=self.factor)
 
 
-@dataclass
-class Known:
-    """A pruner and the earlier trials that it may know: (state, goal, reports, notes)."""
-
-    pruner: Any
-    trials: Sequence[tuple[str, float | None, Reports, dict[str, Any]]]
-    maximize: bool
-    _trial: Any = None
-
-    def stops(self, reports: Reports) -> bool:
-        """Return whether a trial with these reports is to stop, of which the last is new."""
-        from .optuna_parts import quiet  # optional
-
-        step, value = reports[-1]
-        if not math.isfinite(value):
-            return True
-        with quiet():
-            if self._trial is None:
-                self._trial = self._started()
-            self._trial.report(value, step)
-            return bool(self._trial.should_prune())
-
-    def notes(self) -> dict[str, Any]:
-        """Return what the pruner has noted on the trial, such as its rungs."""
-        if self._trial is None:
-            return {}
-        return dict(self._trial.study.trials[self._trial.number].system_attrs)
-
-    def _started(self) -> Any:
-        from .optuna_parts import new_study, optuna, state_of  # optional
-
-        sampler = optuna.samplers.RandomSampler(seed=0)
-        study = new_study(self.maximize, pruner=self.pruner, sampler=sampler)
-        for name, goal, reports, notes in self.trials:
-            state = state_of(name)
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=state,
-                    value=goal if state is optuna.trial.TrialState.COMPLETE else None,
-                    intermediate_values={s: v for s, v in reports if math.isfinite(v)},
-                    system_attrs=notes,
-                )
-            )
-        return study.ask()
+_NAMES = ("median", "halving", "hyperband", "percentile")
 
 
 def as_pruner(stop: Any) -> Any:
@@ -157,22 +109,28 @@ def as_pruner(stop: Any) -> Any:
     """
     if stop is None:
         return None
-    if isinstance(stop, str) and stop in ("median", "halving"):
-        stop = Median() if stop == "median" else Halving()
-    if isinstance(stop, (Median, Halving)):
-        from .optuna_parts import optuna  # optional
-
-        if isinstance(stop, Median):
-            return optuna.pruners.MedianPruner(stop.startup, stop.warmup)
-        return optuna.pruners.SuccessiveHalvingPruner(stop.first, stop.factor)
     if type(stop).__module__.partition(".")[0] == "optuna" and hasattr(stop, "prune"):
         return stop
-    raise ConfigError(
-        message(
-            f"stop={stop!r}",
-            need="'median', 'halving', mg.tune.Median, mg.tune.Halving or a pruner of optuna",
+    if not isinstance(stop, (Median, Halving)) and not (isinstance(stop, str) and stop in _NAMES):
+        raise ConfigError(
+            message(
+                f"stop={stop!r}",
+                need=f"{', '.join(map(repr, _NAMES))}, mg.tune.Median, mg.tune.Halving or a "
+                "pruner of optuna",
+                hint='stop="median"',
+            )
         )
-    )
+    from .optuna_parts import optuna, quiet  # optional
+
+    given = {"median": Median(), "halving": Halving()}.get(str(stop), stop)
+    with quiet():
+        if isinstance(given, Median):
+            return optuna.pruners.MedianPruner(given.startup, given.warmup)
+        if isinstance(given, Halving):
+            return optuna.pruners.SuccessiveHalvingPruner(given.first, given.factor)
+        if given == "hyperband":
+            return optuna.pruners.HyperbandPruner()
+        return optuna.pruners.PercentilePruner(25.0)
 
 
 def described(pruner: Any) -> dict[str, Any] | None:
@@ -187,9 +145,10 @@ def described(pruner: Any) -> dict[str, Any] | None:
     return {"kind": type(pruner).__name__, **settings}
 
 
-def _whole(name: str, **given: tuple[Any, int]) -> None:
-    for key, (number, least) in given.items():
+def whole(where: str = "", least: int = 1, /, **given: Any) -> None:
+    """Raise unless all these arguments are ints of at least so much."""
+    for name, number in given.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < least:
             raise ConfigError(
-                message(f"{name}: {key}={number!r}", need=f"an int of at least {least}")
+                message(f"{where}{name}={number!r}", need=f"an int of at least {least}")
             )

@@ -79,3 +79,43 @@ def rising(trial: Any) -> float:
         if trial.should_stop():
             break
     return trial.reports[-1][1]
+
+
+def costly(trial: Any) -> dict[str, float]:
+    """Return an accuracy, and what it costs."""
+    size, bits = trial["size"], trial["bits"]
+    return {
+        "accuracy": 1 - 1 / (size * bits),
+        "time": float(size % 5 + bits // 16),
+        "memory": float(size * bits),
+    }
+
+
+def zdt(trial: Any) -> dict[str, float]:
+    """Return the two functions of E. Zitzler, K. Deb and L. Thiele (2000), number 1."""
+    rest = 1 + 3 * sum(trial[f"x{i}"] for i in (1, 2, 3))
+    return {"one": trial["x0"], "two": rest * (1 - (trial["x0"] / rest) ** 0.5)}
+
+
+def ruled(trial: Any) -> float:
+    """Return a number of whichever parameters there are."""
+    return float(trial.get("momentum", 0.5)) + float(trial.get("rate", 1.0))
+
+
+def member(trial: Any) -> dict[str, float]:
+    """Train a line for two epochs more than its parent was trained."""
+    import numpy as np
+
+    import magmagraph as mg
+
+    x = np.linspace(-1, 1, 32, dtype=np.float32)[:, None]
+    net = mg.NeuralNetwork(
+        [mg.nn.Input((1,)), mg.nn.Dense(1)],
+        loss="mse", optimizer=mg.optimizer.SGD(trial["rate"]), seed=0,
+    )  # fmt: skip
+    history = net.fit(
+        x, 3 * x + 1, epochs=2 * (trial.round + 1), batch_size=8, shuffle=trial["shuffled"],
+        resume=trial.resume, resume_changes=("learning_rate", "shuffle"), progress=False,
+        callbacks=[mg.callbacks.Checkpoint(trial.checkpoint)],
+    )  # fmt: skip
+    return {"loss": history.records[-1]["loss"], "epochs": float(len(history.records))}

@@ -25,7 +25,7 @@ ARGUMENTS = {
     "classifier.py": [["digits", "--epochs", "10"], ["iris", "--epochs", "10"]],
     "autoencoder.py": [["--epochs", "3"]],
     "burgers.py": [["--steps", "60", "--points", "100", "--width", "8"]],
-    "cleveland_search.py": [["--points", "4", "--epochs", "5"]],
+    "cleveland_search.py": [["--points", "4"]],
     "california_housing.py": [["--epochs", "2"]],
     "character_model.py": [
         [model, "--steps", "3", "--length", "16", "--width", "32", "--write", "5"]

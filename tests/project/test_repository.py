@@ -56,7 +56,7 @@ ONLY_IN = {
     "onnx": {"magmagraph/inspect/onnx_export.py", "magmagraph/interchange/onnx/files.py"},
     "torch": {"magmagraph/interchange/torch", "magmagraph/model/torch_weights.py"},
     "IPython": {"magmagraph/model/progress.py"},
-    "matplotlib": {"magmagraph/tune/page.py", "magmagraph/model/history.py"},
+    "matplotlib": {"magmagraph/tune/result.py", "magmagraph/model/history.py"},
     "pandas": {"magmagraph/ir/frames.py"},
     "mpi4py": {"magmagraph/runtime/comm/mpi.py"},
     "networkx": {"magmagraph/inspect"},

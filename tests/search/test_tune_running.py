@@ -282,10 +282,20 @@ def test_a_damaged_journal_is_refused_and_kept(tmp_path):
     assert journal.read_bytes() == b"".join(content)
 
 
+def test_a_last_line_that_is_damaged_but_whole_is_refused(tmp_path):
+    """Optuna passes over it until another line follows, which a resumed search would write."""
+    journal, _ = journaled(tmp_path)
+    content = journal.read_bytes()[:-2] + b"\\\n"
+    journal.write_bytes(content)
+    with pytest.raises(mg.DataError, match="is not the journal of a search, or is damaged"):
+        journaled(tmp_path)
+    assert journal.read_bytes() == content
+
+
 def test_a_changed_digit_in_a_result_is_noticed(tmp_path):
     journal, _ = journaled(tmp_path)
     content = journal.read_text()
-    at = content.rindex('\\"goal\\": ') + len('\\"goal\\": ')
+    at = content.rindex('\\"goals\\": [') + len('\\"goals\\": [')
     assert content[at].isdigit() or content[at] == "-"
     at += content[at] == "-"
     digit = "7" if content[at] != "7" else "8"

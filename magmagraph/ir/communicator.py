@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError, message
+from .docstrings import documented
 
 __all__ = ["REDUCTIONS", "Communicator", "Mesh", "Pending", "purpose"]
 
@@ -23,20 +24,14 @@ REDUCTIONS = ("sum", "max", "min")
 Group = str | Sequence[str]
 
 
+@documented
 class Mesh:
     """Ranks arranged in a grid, whose axes have names.
 
     Rank numbers run through the grid in row-major order: the last axis changes fastest.
 
-    Parameters
-    ----------
-    **axes : int
-        The extent of each axis, at least 1; their product is the number of ranks.
-
-    Raises
-    ------
-    GraphError
-        An extent is not a positive int, or there is no axis.
+    **axes (int): The extent of each axis, at least 1; their product is the number of ranks.
+    raises GraphError: An extent is not a positive int, or there is no axis.
 
     Examples
     --------

@@ -23,6 +23,7 @@ from ..dtypes import (
 )
 from ..errors import ConfigError, DTypeError, message
 from ..ir.dims import Dim
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.op import INEXACT, BadSample, Call, Kind, Op, Sample, Scalar, Tests, describe
 from ..ir.types import Type
@@ -52,6 +53,7 @@ def _cast_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
     return (cast(cotangent, source.dtype),)
 
 
+@documented
 def cast(x: Any, dtype: Any) -> Node:
     """Convert `x` to another dtype, element by element.
 
@@ -60,21 +62,10 @@ def cast(x: Any, dtype: Any) -> Node:
     ints keep the low bits; to bool, nonzero is true. The gradient is converted back (that of a
     float made complex is the real part); none flows through an integer.
 
-    Parameters
-    ----------
-    x
-        Node or array of any shape. Python numbers, also in lists, are rounded once, to `dtype`.
-    dtype
-        The wanted dtype.
+    x: Node or array of any shape. Python numbers, also in lists, are rounded once, to `dtype`.
+    dtype: The wanted dtype.
+    raises DTypeError: From complex to float or integer, which would lose the imaginary part.
 
-    Raises
-    ------
-    DTypeError
-        From complex to float or integer, which would lose the imaginary part.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cast(mg.constant([1.7, -1.7]), "int32").eval()
     array([ 1, -1], dtype=int32)
     """

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import ConfigError, message
 from ...ir.communicator import Communicator
+from ...ir.docstrings import documented
 from ...ir.op import Kind
 from ...ir.plan import Plan, Role, Step
 from ...ir.ranks import current
@@ -98,18 +99,14 @@ class Links:
                     message(f"Links: {name}={value!r}", need="seconds, at least 0 and finite")
                 )
 
+    @documented
     def seconds(self, told: Message, ranks: int, algorithm: str = "auto") -> float:
         """Return the time of a collective from its last rank's arrival to its end.
 
-        Parameters
-        ----------
-        told : Message
-            The collective.
-        ranks : int
-            How many take part.
-        algorithm : str
-            Of reductions: "auto", the fastest of the library's; "ring"; "torus", rings along the
-            sides of the squarest grid; "parameter_server", to a rank of its own and back.
+        told (Message): The collective.
+        ranks (int): How many take part.
+        algorithm (str): Of reductions: "auto", the fastest of the library's; "ring"; "torus", rings
+            along the sides of the squarest grid; "parameter_server", to a rank of its own and back.
         """
         if ranks == 1:
             return 0.0
@@ -212,21 +209,15 @@ class Links:
         return cls(float(latency), float(rate), samples=tuple(samples))
 
     @classmethod
+    @documented
     def measure(cls, communicator: Communicator | None = None) -> Links:
         """Time reductions over the ranks of a job, and fit links to them; all ranks call it.
 
         Each stands behind a pass over memory, as in a step: what is sent, and what sends it, are in
         no cache of the core's own any more.
 
-        Parameters
-        ----------
-        communicator : optional
-            The current one unless given; of two ranks at least.
-
-        Returns
-        -------
-        Links
-            The same on all ranks.
+        communicator (optional): The current one unless given; of two ranks at least.
+        returns (Links): The same on all ranks.
         """
         held = communicator or current()
         if held.size == 1:

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
 from ...ir.communicator import Communicator
+from ...ir.docstrings import documented
 from ...ir.ranks import current, using
 from ...ir.tables import table
 from ...ir.types import FilePath
@@ -230,6 +231,7 @@ class StrategyPlan:
         return f"{table(rows, left=(1,))}\n{self.explain()}"
 
 
+@documented
 def plan(
     function: Any,
     *feeds: Any,
@@ -250,49 +252,30 @@ def plan(
     The plan of a rank is made as in a real job (`DataParallel`), and its steps are measured here;
     what messages take is what `links` say. Variables are left as they are.
 
-    Parameters
-    ----------
-    function : Function
-        Of one process: a training step, or anything with a dimension that can be sharded.
-    *feeds, **named
-        As of a call, with all rows of a batch.
-    devices : int or sequence of int
-        Numbers of ranks to look at.
-    links : Links, optional
-        Measured over the ranks of the job unless given, which then all have to call this. What
-        they share is measured then, too, and computing on rank 0 while the others sleep.
-    machine : Machine, optional
-        Where it shall run, by its roofs; nothing is measured here then.
-    algorithms : sequence of str
-        How reductions may travel: "auto" (the library's all-reduce), "ring", "torus",
-        "parameter_server".
-    dim : str
-        The dimension that is sharded.
-    weak : bool
-        Whether each rank has the rows of the feeds; else ranks divide them among themselves.
-    cores : int, optional
-        That all ranks together have, where they share a machine; a rank has one unless said.
-    sharing : Sharing or sequence of Sharing
-        What so many ranks of this machine lose to each other, as `Sharing.measure` finds it; for
-        their number of ranks it counts in the place of `cores`.
-    repeats : int
-        Runs of each measurement; the median counts.
-    overlap : bool, optional
-        Whether reductions run beside computing; as the current communicator does unless said.
+    function (Function): Of one process: a training step, or anything with a dimension that can be
+        sharded.
+    *feeds, **named: As of a call, with all rows of a batch.
+    devices (int or sequence of int): Numbers of ranks to look at.
+    links (Links, optional): Measured over the ranks of the job unless given, which then all have to
+        call this. What they share is measured then, too, and computing on rank 0 while the others
+        sleep.
+    machine (Machine, optional): Where it shall run, by its roofs; nothing is measured here then.
+    algorithms (sequence of str): How reductions may travel: "auto" (the library's all-reduce),
+        "ring", "torus", "parameter_server".
+    dim (str): The dimension that is sharded.
+    weak (bool): Whether each rank has the rows of the feeds; else ranks divide them among
+        themselves.
+    cores (int, optional): That all ranks together have, where they share a machine; a rank has one
+        unless said.
+    sharing (Sharing or sequence of Sharing): What so many ranks of this machine lose to each other,
+        as `Sharing.measure` finds it; for their number of ranks it counts in the place of `cores`.
+    repeats (int): Runs of each measurement; the median counts.
+    overlap (bool, optional): Whether reductions run beside computing; as the current communicator
+        does unless said.
+    returns (StrategyPlan):
+    raises ConfigError: If no input has the dimension, or there is one rank and no links are given.
 
-    Returns
-    -------
-    StrategyPlan
-
-    Raises
-    ------
-    ConfigError
-        If no input has the dimension, or there is one rank and no links are given.
-
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 8))
     >>> w = mg.var("w", init=np.ones((8, 1)), dtype="float32")
     >>> loss = mg.mean((x @ w) ** 2)

@@ -20,6 +20,7 @@ import numpy as np
 
 from ...errors import ConfigError, message
 from ...ir.communicator import Communicator
+from ...ir.docstrings import documented
 from ...ir.ranks import current
 from .costs import Compute, Start, Timeline
 
@@ -96,29 +97,23 @@ class Sharing:
                     message(f"Sharing: {name}={value!r}", need="a number of at least 0")
                 )
 
+    @documented
     def seconds(self, alone: float, memory: float = 0.0) -> float:
         """Return the time of a phase until the last rank is done.
 
-        Parameters
-        ----------
-        alone
-            Seconds that a rank takes for it alone.
-        memory
-            Of these, seconds that are bound by memory.
+        alone: Seconds that a rank takes for it alone.
+        memory: Of these, seconds that are bound by memory.
         """
         slowed = self.product * (alone - memory) + self.memory * memory
         return slowed + min(self.late, alone)
 
     @classmethod
+    @documented
     def fit(cls, ranks: int, phases: Sequence[Phase], bandwidth: float = math.inf) -> Sharing:
         """Return what explains measured phases best, by the least squares of relative errors.
 
-        Parameters
-        ----------
-        ranks, bandwidth
-            As of the attributes.
-        phases : sequence of Phase
-            Of both kinds, of several lengths.
+        ranks, bandwidth: As of the attributes.
+        phases (sequence of Phase): Of both kinds, of several lengths.
 
         Examples
         --------
@@ -153,20 +148,14 @@ class Sharing:
         return cls(ranks, product, memory, late, bandwidth)
 
     @classmethod
+    @documented
     def measure(cls, communicator: Communicator | None = None) -> Sharing:
         """Time loops on one rank and on all ranks of a job, and fit this to them.
 
         All ranks call it; it takes some two seconds, more where ranks share cores.
 
-        Parameters
-        ----------
-        communicator : optional
-            The current one unless given; of ranks of one machine.
-
-        Returns
-        -------
-        Sharing
-            The same on all ranks.
+        communicator (optional): The current one unless given; of ranks of one machine.
+        returns (Sharing): The same on all ranks.
         """
         held = communicator or current()
         one = held.subset((0,)) if held.rank == 0 else None

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_float, is_integer
 from ...errors import DTypeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...ir.types import Type
@@ -209,22 +210,13 @@ array({result})
     )
 
 
+@documented
 def logical_not(x: Any) -> Node:
     """Negate a truth; numbers are true where not zero.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape of `x`, bool. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x`, bool. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.logical_not([True, False]).eval()
     array([False,  True])
     """

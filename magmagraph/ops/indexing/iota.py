@@ -11,6 +11,7 @@ from ...dtypes import canonical, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...ir.types import Extent, Shape, Type
@@ -56,6 +57,7 @@ IOTA = Op(
 )
 
 
+@documented
 def arange(
     start: Extent | str | float,
     stop: Extent | str | float | None = None,
@@ -64,25 +66,14 @@ def arange(
 ) -> Node:
     """Return evenly spaced numbers, half open.
 
-    Parameters
-    ----------
-    start, stop
-        From `start` up to but without `stop`; with one argument from 0 up to it. Ints, names of
-        dimensions, Dims; or numbers, of which there are ``ceil((stop - start) / step)`` then.
-    step
-        Their distance; a negative one counts down.
-    dtype
-        int32 unless said (int64 where a bound does not fit it), `mg.config.float_dtype` where an
+    start, stop: From `start` up to but without `stop`; with one argument from 0 up to it. Ints,
+        names of dimensions, Dims; or numbers, of which there are ``ceil((stop - start) / step)``
+        then.
+    step: Their distance; a negative one counts down.
+    dtype: int32 unless said (int64 where a bound does not fit it), `mg.config.float_dtype` where an
         argument is a float.
+    returns: Of one axis.
 
-    Returns
-    -------
-    Node
-        Of one axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.arange(4).eval()
     array([0, 1, 2, 3], dtype=int32)
     >>> mg.arange("batch", dtype="float32").shape
@@ -161,32 +152,17 @@ def is_class(indices: Node, classes: Extent, axis: int) -> Node:
     return equal(expand_dims(wide, place), IOTA(shape=tuple(line), axis=place, dtype=wide.dtype))
 
 
+@documented
 def one_hot(indices: Any, classes: Extent | str, axis: int = -1, dtype: Any = None) -> Node:
     """Turn integers into rows that are 1 at that position and 0 elsewhere.
 
-    Parameters
-    ----------
-    indices
-        Integers of any shape; one outside of ``[0, classes)`` gives a row of zeros.
-    classes
-        Extent of the new axis.
-    axis
-        Where the new axis stands in the result.
-    dtype
-        Of the result; `mg.config.float_dtype` unless said.
+    indices: Integers of any shape; one outside of ``[0, classes)`` gives a row of zeros.
+    classes: Extent of the new axis.
+    axis: Where the new axis stands in the result.
+    dtype: Of the result; `mg.config.float_dtype` unless said.
+    returns (Node):
+    raises DTypeError: If the indices are not integers.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    DTypeError
-        If the indices are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.one_hot(mg.constant([2, 0]), 3).eval()
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)

@@ -10,6 +10,7 @@ from ...config import config
 from ...errors import ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call
 from ...ir.types import Extent, Shape
@@ -61,6 +62,7 @@ def _logits(name: str, logits: Any, probs: Any) -> Node:
     return node if probs is None else log(node)
 
 
+@documented
 def categorical(
     logits: Any = None,
     shape: Any = None,
@@ -72,44 +74,24 @@ def categorical(
 ) -> Node:
     """Draw classes, each with its chance.
 
-    Parameters
-    ----------
-    logits
-        Logarithms of the chances, up to a constant, along an axis; ``-inf`` for a class that is
+    logits: Logarithms of the chances, up to a constant, along an axis; ``-inf`` for a class that is
         never drawn.
-    shape
-        Of the result: that of the logits without the axis, which it may have further axes in
+    shape: Of the result: that of the logits without the axis, which it may have further axes in
         front of, and may broadcast. That itself unless said.
-    axis
-        The axis of the classes.
-    dtype
-        An integer dtype.
-    probs
-        In place of `logits`: chances, up to a factor.
-    key
-        From `mg.random.key`: the same classes at every call. Without it the node has a stream of
+    axis: The axis of the classes.
+    dtype: An integer dtype.
+    probs: In place of `logits`: chances, up to a factor.
+    key: From `mg.random.key`: the same classes at every call. Without it the node has a stream of
         its own, and new classes at every call of a function.
-
-    Returns
-    -------
-    Node
-        Positions along the axis. No gradient: integer valued.
-
-    Raises
-    ------
-    ShapeError
-        Unless just one of `logits` and `probs` is given, or where shapes do not fit.
-    DTypeError
-        If `dtype` is not an integer's.
+    returns: Positions along the axis. No gradient: integer valued.
+    raises ShapeError: Unless just one of `logits` and `probs` is given, or where shapes do not fit.
+    raises DTypeError: If `dtype` is not an integer's.
 
     Notes
     -----
     The largest of the logits with Gumbel numbers added: the rule is exact for any chances, and
     needs no sum of them.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.categorical(probs=[0.2, 0.8], shape=(10000,)).eval()
     >>> round(float(x.mean()), 1)
@@ -127,6 +109,7 @@ def categorical(
     return cast(argmax(scores + noise, axis=-1), wanted)
 
 
+@documented
 def choice(
     x: Any,
     shape: Any = (),
@@ -138,31 +121,16 @@ def choice(
 ) -> Node:
     """Draw elements of an array, or of ``0 .. n - 1``.
 
-    Parameters
-    ----------
-    x
-        An int, name or Dim `n` for ``0 .. n - 1`` (int64); or a node or array.
-    shape
-        How many: ints, names, Dims.
-    replace
-        True draws each independently; False draws no position twice.
-    p
-        Weights of the positions, up to a factor; equal ones unless said.
-    axis
-        The axis of `x` whose positions are drawn.
-    key
-        From `mg.random.key`: the same choice at every call. Without it the node has a stream of
+    x: An int, name or Dim `n` for ``0 .. n - 1`` (int64); or a node or array.
+    shape: How many: ints, names, Dims.
+    replace: True draws each independently; False draws no position twice.
+    p: Weights of the positions, up to a factor; equal ones unless said.
+    axis: The axis of `x` whose positions are drawn.
+    key: From `mg.random.key`: the same choice at every call. Without it the node has a stream of
         its own, and a new choice at every call of a function.
-
-    Returns
-    -------
-    Node
-        Of shape ``x.shape[:axis] + shape + x.shape[axis + 1:]``. Gradients flow to `x`.
-
-    Raises
-    ------
-    ShapeError
-        If there are fewer elements than are drawn without replacement, or `p` does not fit.
+    returns: Of shape ``x.shape[:axis] + shape + x.shape[axis + 1:]``. Gradients flow to `x`.
+    raises ShapeError: If there are fewer elements than are drawn without replacement, or `p` does
+        not fit.
 
     Notes
     -----
@@ -170,9 +138,6 @@ def choice(
     numbers are taken: the law of drawing one after the other (J. Yellott, 1977). Positions of
     weight 0 are taken where too few others are left.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> sorted(mg.random.choice(5, (5,), replace=False).eval().tolist())
     [0, 1, 2, 3, 4]
@@ -228,27 +193,16 @@ def _without_replacement(
     return reshape(places[:size], extents)
 
 
+@documented
 def rademacher(shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw signs: 1 or -1, with equal chances.
 
-    Parameters
-    ----------
-    shape
-        Of the result: ints, names, Dims.
-    dtype
-        Of the result; `mg.config.float_dtype` unless said. Any signed dtype.
-    key
-        From `mg.random.key`: the same signs at every call.
+    shape: Of the result: ints, names, Dims.
+    dtype: Of the result; `mg.config.float_dtype` unless said. Any signed dtype.
+    key: From `mg.random.key`: the same signs at every call.
+    returns: New signs at every call of a function, unless a key is given; the same on every
+        backend. No gradient: there are no parameters.
 
-    Returns
-    -------
-    Node
-        New signs at every call of a function, unless a key is given; the same on every backend.
-        No gradient: there are no parameters.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> sorted(set(mg.random.rademacher((100,)).eval().tolist()))
     [-1.0, 1.0]
@@ -259,40 +213,22 @@ def rademacher(shape: Any = (), dtype: Any = None, *, key: Key | None = None) ->
     return where(equal(odd, 0), constant(1, dtype=wanted), constant(-1, dtype=wanted))
 
 
+@documented
 def dirichlet(alpha: Any, shape: Any = None, dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw vectors of positive numbers that add up to 1.
 
-    Parameters
-    ----------
-    alpha
-        Node or array of numbers above 0 along the last axis.
-    shape
-        Of the result without its last axis; that of `alpha` unless said.
-    dtype
-        A float dtype; `mg.config.float_dtype`, or that of `alpha`, unless said.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
-
-    Returns
-    -------
-    Node
-        Of `shape` and the last axis of `alpha`. Gradients flow to `alpha`, implicitly (M. Figurnov
-        et al., 2018).
-
-    Raises
-    ------
-    ShapeError
-        If `alpha` has no axes, or does not fit `shape`.
+    alpha: Node or array of numbers above 0 along the last axis.
+    shape: Of the result without its last axis; that of `alpha` unless said.
+    dtype: A float dtype; `mg.config.float_dtype`, or that of `alpha`, unless said.
+    returns: Of `shape` and the last axis of `alpha`. Gradients flow to `alpha`, implicitly (M.
+        Figurnov et al., 2018).
+    raises ShapeError: If `alpha` has no axes, or does not fit `shape`.
 
     Notes
     -----
     Gamma variables divided by their sum, from their logarithms, so that tiny parameters do not
     underflow.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.dirichlet([1.0, 2.0, 3.0], (10000,)).eval()
     >>> x.mean(axis=0).round(2)
@@ -311,42 +247,22 @@ def dirichlet(alpha: Any, shape: Any = None, dtype: Any = None, *, key: Key | No
     return cast(divide(weights, sum(weights, axis=-1, keepdims=True)), wanted)
 
 
+@documented
 def multivariate_normal(
     mean: Any, cov: Any, shape: Any = None, dtype: Any = None, *, key: Key | None = None
 ) -> Node:
     """Draw vectors of a normal distribution.
 
-    Parameters
-    ----------
-    mean
-        Node or array of shape ``(..., n)``.
-    cov
-        Covariances of shape ``(..., n, n)``, symmetric and positive definite.
-    shape
-        Of the result without its last axis; the broadcast shape of those of `mean` and `cov`
+    mean: Node or array of shape ``(..., n)``.
+    cov: Covariances of shape ``(..., n, n)``, symmetric and positive definite.
+    shape: Of the result without its last axis; the broadcast shape of those of `mean` and `cov`
         unless said.
-    dtype
-        A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
+    dtype: A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
+    returns: Of `shape` and the axis n. Gradients flow to both parameters: ``mean + L z`` with ``L
+        L^T = cov``.
+    raises ShapeError: If the parameters do not fit each other or `shape`.
+    raises LinAlgError: At the call, where a covariance is not positive definite.
 
-    Returns
-    -------
-    Node
-        Of `shape` and the axis n. Gradients flow to both parameters: ``mean + L z`` with
-        ``L L^T = cov``.
-
-    Raises
-    ------
-    ShapeError
-        If the parameters do not fit each other or `shape`.
-    LinAlgError
-        At the call, where a covariance is not positive definite.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.multivariate_normal([1.0, 2.0], [[2.0, 1.0], [1.0, 2.0]], (20000,)).eval()
     >>> x.mean(axis=0).round(1)
@@ -374,24 +290,15 @@ def multivariate_normal(
     return cast(center + reshape(moved, z.shape), wanted)
 
 
+@documented
 def orthogonal(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw orthogonal matrices, each as likely as any other.
 
-    Parameters
-    ----------
-    n
-        Rows and columns: an int, a name or a Dim.
-    shape
-        Of the batch.
-    dtype
-        float32 or float64; `mg.config.float_dtype` unless said.
-    key
-        From `mg.random.key`: the same matrices at every call.
-
-    Returns
-    -------
-    Node
-        Of shape ``(*shape, n, n)``. No gradient: there are no parameters.
+    n: Rows and columns: an int, a name or a Dim.
+    shape: Of the batch.
+    dtype: float32 or float64; `mg.config.float_dtype` unless said.
+    key: From `mg.random.key`: the same matrices at every call.
+    returns: Of shape ``(*shape, n, n)``. No gradient: there are no parameters.
 
     Notes
     -----
@@ -399,9 +306,6 @@ def orthogonal(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = 
     diagonal positive (F. Mezzadri, "How to generate random matrices from the classical compact
     groups", 2007).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> q = mg.random.orthogonal(3, dtype="float64").eval()
     >>> bool(abs(q @ q.T - mg.eye(3, dtype="float64").eval()).max() < 1e-14)
     True
@@ -415,28 +319,16 @@ def orthogonal(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = 
     return cast(factors.Q * expand_dims(signs, -2), wanted)
 
 
+@documented
 def sphere(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw points of the unit sphere in n dimensions, evenly.
 
-    Parameters
-    ----------
-    n
-        Of the space: an int, a name or a Dim.
-    shape
-        Of the result without its last axis.
-    dtype
-        A float dtype; `mg.config.float_dtype` unless said.
-    key
-        From `mg.random.key`: the same points at every call.
+    n: Of the space: an int, a name or a Dim.
+    shape: Of the result without its last axis.
+    dtype: A float dtype; `mg.config.float_dtype` unless said.
+    key: From `mg.random.key`: the same points at every call.
+    returns: Of shape ``(*shape, n)``: vectors of length 1. No gradient: there are no parameters.
 
-    Returns
-    -------
-    Node
-        Of shape ``(*shape, n)``: vectors of length 1. No gradient: there are no parameters.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.random.sphere(3, (5,), dtype="float64").eval()
     >>> (x**2).sum(axis=1).round(6)
     array([1., 1., 1., 1., 1.])
@@ -447,33 +339,21 @@ def sphere(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None
     return cast(z / sqrt(sum(z * z, axis=-1, keepdims=True)), wanted)
 
 
+@documented
 def ball(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw points of the unit ball in n dimensions, evenly.
 
-    Parameters
-    ----------
-    n
-        Of the space: an int, a name or a Dim.
-    shape
-        Of the result without its last axis.
-    dtype
-        A float dtype; `mg.config.float_dtype` unless said.
-    key
-        From `mg.random.key`: the same points at every call.
-
-    Returns
-    -------
-    Node
-        Of shape ``(*shape, n)``. No gradient: there are no parameters.
+    n: Of the space: an int, a name or a Dim.
+    shape: Of the result without its last axis.
+    dtype: A float dtype; `mg.config.float_dtype` unless said.
+    key: From `mg.random.key`: the same points at every call.
+    returns: Of shape ``(*shape, n)``. No gradient: there are no parameters.
 
     Notes
     -----
     The first n of n + 2 coordinates of a point of the sphere: ``z / sqrt(|z|**2 + 2 e)`` with e
     exponential (F. Barthe et al., 2005).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.random.ball(3, (1000,)).eval()
     >>> bool(((x**2).sum(axis=1) <= 1.0).all())
     True

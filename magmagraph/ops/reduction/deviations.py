@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dtypes import canonical, real_dtype
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, Composite, Kind, Sample, Tests
 from ..convert import as_node, cast
@@ -118,6 +119,7 @@ def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
     return cast(given, node.dtype)
 
 
+@documented
 def variance(
     x: Any,
     axis: Axis = None,
@@ -131,36 +133,16 @@ def variance(
 ) -> Node:
     """Average the squared deviations from the mean along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    ddof
-        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    correction
-        The array API standard's name of `ddof`; it counts where both are given.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
-    dtype
-        Of the result, a float one; that of `x` unless said.
-    mean
-        The mean with `keepdims=True`, where it is known; it is computed unless given.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    ddof: Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+    correction: The array API standard's name of `ddof`; it counts where both are given.
+    dtype: Of the result, a float one; that of `x` unless said.
+    mean: The mean with `keepdims=True`, where it is known; it is computed unless given.
+    returns: Of the float dtype, without the reduced axes (unless `keepdims`). No more elements than
+        `ddof` give infinity, and NaN where all of them are equal. Of complex numbers the squares
+        are those of the absolute deviations, so that the result is real.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). No more elements than
-        `ddof` give infinity, and NaN where all of them are equal. Of complex numbers the
-        squares are those of the absolute deviations, so that the result is real.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.variance([1.0, 2.0, 3.0, 6.0]).eval()
     array(3.5, dtype=float32)
     """
@@ -175,6 +157,7 @@ def safe_sqrt(x: Node) -> Node:
     return where(zero, 0, sqrt(where(zero, 1, x)))
 
 
+@documented
 def std(
     x: Any,
     axis: Axis = None,
@@ -188,33 +171,14 @@ def std(
 ) -> Node:
     """Take the standard deviation along axes: the square root of `variance`.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    ddof
-        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    correction
-        The array API standard's name of `ddof`; it counts where both are given.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
-    dtype, mean
-        See `variance`.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    ddof: Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+    correction: The array API standard's name of `ddof`; it counts where both are given.
+    dtype, mean: See `variance`.
+    returns: Of the float dtype, without the reduced axes (unless `keepdims`). Where it is 0 so is
+        its gradient.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). Where it is 0 so is its
-        gradient.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.std([1.0, 1.0, 3.0, 3.0]).eval()
     array(1., dtype=float32)
     """

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import canonical, finfo, is_complex, is_inexact, real_dtype
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..control.identities import stop_gradient
@@ -83,33 +84,17 @@ def average_of(x: Node, axes: tuple[int, ...], mask: Node | None) -> Node:
     return divide(SUM(filled(x, mask, 0), axes=axes), counted(mask, axes, x.dtype))
 
 
+@documented
 def mean(
     x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None, *, where: Any = True
 ) -> Node:
     """Average the elements along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all. A named axis is divided by its size at the call.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    dtype
-        Of the result; the float dtype of `x` unless said. 16-bit floats are added in float32.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all. A named axis is divided by its size at the call.
+    dtype: Of the result; the float dtype of `x` unless said. 16-bit floats are added in float32.
+    returns: Without the reduced axes (unless `keepdims`). No elements give NaN.
 
-    Returns
-    -------
-    Node
-        Without the reduced axes (unless `keepdims`). No elements give NaN.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.mean([[1.0, 2.0], [3.0, 6.0]], axis=0).eval()
     array([2., 4.], dtype=float32)
     """
@@ -119,6 +104,7 @@ def mean(
     return cast(kept("mean", average, axes, keepdims), result)
 
 
+@documented
 def logsumexp(
     x: Any,
     axis: Axis = None,
@@ -130,31 +116,14 @@ def logsumexp(
 ) -> Any:
     """Compute log(sum(b * exp(x))) along axes without overflow.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    b
-        Factors of the exponentials, which broadcast against `x`, of either sign; 1 unless said.
-    return_sign
-        Return the logarithm of the sum's absolute value, and its sign, too.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    b: Factors of the exponentials, which broadcast against `x`, of either sign; 1 unless said.
+    return_sign: Return the logarithm of the sum's absolute value, and its sign, too.
+    returns (Node, or a pair of Node): Of the float dtype, without the reduced axes (unless
+        `keepdims`); -inf where all elements are, inf where one is. Where the sum is negative NaN,
+        with `return_sign` the sign -1.
 
-    Returns
-    -------
-    Node, or a pair of Node
-        Of the float dtype, without the reduced axes (unless `keepdims`); -inf where all elements
-        are, inf where one is. Where the sum is negative NaN, with `return_sign` the sign -1.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.logsumexp([[1000.0, 1000.0]], axis=1).eval().round(1)
     array([1000.7], dtype=float32)
     >>> size, sign = mg.logsumexp([1000.0, 1000.0], b=[1.0, -3.0], return_sign=True)
@@ -204,36 +173,19 @@ def _signed_logsumexp(
     return tuple(kept_parts) if return_sign else kept_parts[0]
 
 
+@documented
 def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Node:
     """Take the length of vectors along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    ord
-        2: the root of the sum of squares. 1: the sum of absolute values. ``inf`` and ``-inf``:
-        the largest and the smallest absolute value. 0: the number of elements that are not zero.
-        Any other p: the sum of ``abs(x)**p``, to the power 1/p.
-    axis
-        An axis, several (their elements are one vector), or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
+    x: Node or array; ints become floats.
+    ord: 2: the root of the sum of squares. 1: the sum of absolute values. ``inf`` and ``-inf``: the
+        largest and the smallest absolute value. 0: the number of elements that are not zero. Any
+        other p: the sum of ``abs(x)**p``, to the power 1/p.
+    axis: An axis, several (their elements are one vector), or None for all.
+    returns: Of the float dtype, without the reduced axes (unless `keepdims`). The gradient of a
+        vector of length 0 is 0; with `ord` 1, inf and -inf that of `absolute` at 0, which is 1.
+    raises ShapeError: Where `ord` is not a number.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). The gradient of a vector
-        of length 0 is 0; with `ord` 1, inf and -inf that of `absolute` at 0, which is 1.
-
-    Raises
-    ------
-    ShapeError
-        Where `ord` is not a number.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.norm([3.0, -4.0]).eval(), mg.norm([3.0, -4.0], ord=1).eval()
     (array(5., dtype=float32), array(7., dtype=float32))
     """
@@ -269,26 +221,14 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
     return cast(kept("norm", length, axes, keepdims), result)
 
 
+@documented
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
     """Count the elements along axes that are not zero.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        An axis, several, or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
+    x: Node or array.
+    axis: An axis, several, or None for all.
+    returns: int64, without the reduced axes (unless `keepdims`). No gradient: integer valued.
 
-    Returns
-    -------
-    Node
-        int64, without the reduced axes (unless `keepdims`). No gradient: integer valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.count_nonzero([[1, 0], [2, 3]], axis=1).eval()
     array([1, 2])
     """

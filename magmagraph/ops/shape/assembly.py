@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Kind, Sample
 from ...ir.types import Extent, Operands
@@ -189,26 +190,14 @@ array([[1, 3],
 )
 
 
+@documented
 def block(arrays: Any) -> Node:
     """Join nested lists of arrays: the innermost along the last axis, the next along that before.
 
-    Parameters
-    ----------
-    arrays
-        A node or array, or nested lists of them, all nested equally deep.
+    arrays: A node or array, or nested lists of them, all nested equally deep.
+    returns (Node):
+    raises ShapeError: If lists are empty or of different depths, or shapes do not fit.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If lists are empty or of different depths, or shapes do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> A = mg.constant([[1, 2], [3, 4]])
     >>> mg.block([[A, mg.zeros((2, 1), "int32")], [mg.ones((1, 3), "int32")]]).eval()
     array([[1, 2, 0],
@@ -258,30 +247,16 @@ def _collect(part: Any, members: list[Any]) -> None:
 # Pieces.
 
 
+@documented
 def array_split(ary: Any, indices_or_sections: int | Sequence[Any], axis: int = 0) -> list[Node]:
     """Cut an array into pieces along an axis, the first ones longer by one where that is needed.
 
-    Parameters
-    ----------
-    ary
-        Node or array.
-    indices_or_sections
-        How many pieces; or positions, as of `split`.
-    axis
-        The axis.
+    ary: Node or array.
+    indices_or_sections: How many pieces; or positions, as of `split`.
+    axis: The axis.
+    returns (list of Node):
+    raises ShapeError: If the number is not positive.
 
-    Returns
-    -------
-    list of Node
-
-    Raises
-    ------
-    ShapeError
-        If the number is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> [part.shape for part in mg.array_split(mg.arange(5), 3)]
     [(2,), (2,), (1,)]
     """
@@ -365,28 +340,15 @@ dsplit = _split(
 )
 
 
+@documented
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Node, ...]:
     """Take an array apart along an axis.
 
-    Parameters
-    ----------
-    x
-        Node or array with an axis of int extent.
-    axis
-        The axis, which the parts do not have.
+    x: Node or array with an axis of int extent.
+    axis: The axis, which the parts do not have.
+    returns (tuple of Node):
+    raises ShapeError: If the extent is symbolic.
 
-    Returns
-    -------
-    tuple of Node
-
-    Raises
-    ------
-    ShapeError
-        If the extent is symbolic.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> [part.eval() for part in mg.unstack(mg.constant([[1, 2], [3, 4]]), axis=1)]
     [array([1, 3], dtype=int32), array([2, 4], dtype=int32)]
     """
@@ -402,27 +364,14 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Node, ...]:
     return tuple(reshape(cut(node, axis, i, 1), rest) for i in range(extent))
 
 
+@documented
 def broadcast_arrays(*args: Any) -> tuple[Node, ...]:
     """Repeat arrays to their common shape.
 
-    Parameters
-    ----------
-    *args
-        Nodes, arrays or numbers.
+    *args: Nodes, arrays or numbers.
+    returns (tuple of Node): Each of its own dtype.
+    raises ShapeError: If they do not broadcast.
 
-    Returns
-    -------
-    tuple of Node
-        Each of its own dtype.
-
-    Raises
-    ------
-    ShapeError
-        If they do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> [x.shape for x in mg.broadcast_arrays(mg.ones((2, 1)), mg.ones(3))]
     [(2, 3), (2, 3)]
     """

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
@@ -102,6 +103,7 @@ def _resized(x: Node, axis: int, new: Extent, method: str, align_corners: bool) 
     return total
 
 
+@documented
 def resize(
     x: Any,
     size: Any = None,
@@ -113,35 +115,19 @@ def resize(
 ) -> Node:
     """Resample images, or lines or volumes, to another size; also named `interpolate`.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)`` with one to three axes of space; ints become floats.
-    size
-        The new extents of the axes of space: ints or dimensions (one for all where it is not a
+    x: Node or array of shape ``(N, C, ...)`` with one to three axes of space; ints become floats.
+    size: The new extents of the axes of space: ints or dimensions (one for all where it is not a
         sequence).
-    scale
-        In the place of `size`: factors of the extents, one for all or a sequence. An int keeps a
+    scale: In the place of `size`: factors of the extents, one for all or a sequence. An int keeps a
         named extent exact; with another number the extent is rounded down and must be known.
-    method
-        "nearest": the element at ``floor(i * old / new)``. "linear" and "cubic": weighted sums
+    method: "nearest": the element at ``floor(i * old / new)``. "linear" and "cubic": weighted sums
         of the two, or four, nearest along each axis (bilinear, bicubic for images).
-    align_corners
-        For "linear" and "cubic". True: the first and the last elements of source and result lie
-        upon each other. False: their outer edges do, ``(i + 1/2) * old / new - 1/2``.
-    channels_last
-        The shape is ``(N, ..., C)``.
-
-    Returns
-    -------
-    Node
-        Of the float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If neither or both of `size` and `scale` are given, they do not fit the axes, or an option
-        is none of those above.
+    align_corners: For "linear" and "cubic". True: the first and the last elements of source and
+        result lie upon each other. False: their outer edges do, ``(i + 1/2) * old / new - 1/2``.
+    channels_last: The shape is ``(N, ..., C)``.
+    returns: Of the float dtype of `x`.
+    raises ShapeError: If neither or both of `size` and `scale` are given, they do not fit the axes,
+        or an option is none of those above.
 
     Notes
     -----
@@ -149,9 +135,6 @@ def resize(
     kernel has the parameter -3/4. Nothing is smoothed where an image gets smaller; average it
     first.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.resize([[[1.0, 3.0]]], scale=2).eval()
     array([[[1., 1., 3., 3.]]], dtype=float32)
     >>> mg.resize([[[1.0, 3.0]]], 4, method="linear").eval()
@@ -215,32 +198,18 @@ def _factor(call: Call, factor: Any) -> int:
     return int(factor)
 
 
+@documented
 def pixel_shuffle(x: Any, factor: int) -> Node:
     """Make an image larger by laying channels out as pixels.
 
     W. Shi et al., "Real-time single image and video super-resolution using an efficient sub-pixel
     convolutional neural network", CVPR 2016, equation 4.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., C * factor**2, H, W)``.
-    factor
-        A positive int.
+    x: Node or array of shape ``(..., C * factor**2, H, W)``.
+    factor: A positive int.
+    returns: Of shape ``(..., C, H * factor, W * factor)``.
+    raises ShapeError: If the channels are not a multiple of ``factor**2``.
 
-    Returns
-    -------
-    Node
-        Of shape ``(..., C, H * factor, W * factor)``.
-
-    Raises
-    ------
-    ShapeError
-        If the channels are not a multiple of ``factor**2``.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.pixel_shuffle([[[1.0]], [[2.0]], [[3.0]], [[4.0]]], 2).eval()
     array([[[1., 2.],
             [3., 4.]]], dtype=float32)
@@ -260,29 +229,15 @@ def pixel_shuffle(x: Any, factor: int) -> Node:
     return reshape(transpose(parts, order), (*lead, kept, height * r, width * r))
 
 
+@documented
 def pixel_unshuffle(x: Any, factor: int) -> Node:
     """Make an image smaller by laying pixels out as channels: the inverse of `pixel_shuffle`.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., C, H * factor, W * factor)``.
-    factor
-        A positive int.
+    x: Node or array of shape ``(..., C, H * factor, W * factor)``.
+    factor: A positive int.
+    returns: Of shape ``(..., C * factor**2, H, W)``.
+    raises ShapeError: If height or width is not a multiple of `factor`.
 
-    Returns
-    -------
-    Node
-        Of shape ``(..., C * factor**2, H, W)``.
-
-    Raises
-    ------
-    ShapeError
-        If height or width is not a multiple of `factor`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.pixel_unshuffle([[[1.0, 2.0], [3.0, 4.0]]], 2).eval().ravel()
     array([1., 2., 3., 4.], dtype=float32)
     """

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
 from ...ir.types import MOST_TERMS
@@ -116,30 +117,16 @@ loggamma, LOGGAMMA = composite(
 )
 
 
+@documented
 def multigammaln(a: Any, d: int) -> Node:
     """Take the logarithm of the multivariate gamma function.
 
-    Parameters
-    ----------
-    a
-        Node or array of numbers above ``(d - 1) / 2``; ints become floats.
-    d
-        The dimension of the space of integration, at least 1.
+    a: Node or array of numbers above ``(d - 1) / 2``; ints become floats.
+    d: The dimension of the space of integration, at least 1.
+    returns: Of the shape and float dtype of `a`: ``d (d - 1) / 4 log(pi)`` and ``lgamma(a - j /
+        2)`` for j from 0 to d - 1. NaN where `a` is too small.
+    raises ShapeError: If `d` is not an int from 1 to 10,000: each dimension is a term of the graph.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `a`: ``d (d - 1) / 4 log(pi)`` and ``lgamma(a - j / 2)``
-        for j from 0 to d - 1. NaN where `a` is too small.
-
-    Raises
-    ------
-    ShapeError
-        If `d` is not an int from 1 to 10,000: each dimension is a term of the graph.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.special.multigammaln([3.0, 4.0], 2).eval().round(4)
     array([1.5502, 3.5651], dtype=float32)
     """

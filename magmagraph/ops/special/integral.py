@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
 from ..elementwise.comparison import equal, finite, greater, less, where
@@ -307,30 +308,15 @@ _lambertw_lower, LAMBERTW_LOWER = elementwise(
 )
 
 
+@documented
 def lambertw(x: Any, k: int = 0) -> Node:
     """Solve ``w exp(w) = x`` on a real branch of Lambert's W.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    k
-        0: the branch from -1 up, for ``x >= -1/e``. -1: that from -1 down, for
-        ``-1/e <= x <= 0``.
+    x: Node or array; ints become floats.
+    k: 0: the branch from -1 up, for ``x >= -1/e``. -1: that from -1 down, for ``-1/e <= x <= 0``.
+    returns: Of the shape and float dtype of `x`; NaN where the branch is not real.
+    raises ShapeError: For another branch: its values are complex.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`; NaN where the branch is not real.
-
-    Raises
-    ------
-    ShapeError
-        For another branch: its values are complex.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.special.lambertw([0.0, 1.0]).eval().round(4)
     array([0.    , 0.5671], dtype=float32)
     >>> mg.special.lambertw([-0.1], k=-1).eval().round(4)

@@ -53,8 +53,8 @@ def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
 
     x: Node or array; ints become floats.
     axis: The axis of the channels.
-    returns (mean, variance : Node): Of one axis, the channels'; the variance is divided by the
-        number of elements.
+    returns (pair of Node): The mean and the variance, of one axis, the channels'; the variance is
+        divided by the number of elements.
 
     >>> mean, var = mg.batch_statistics([[1.0, 5.0], [3.0, 5.0]])
     >>> mean.eval(), var.eval()
@@ -130,8 +130,8 @@ def running_statistics(
     running_mean, running_var: The statistics so far, of shape ``(C,)``: variables, as a rule.
     momentum: Weight of this batch: ``new = (1 - momentum) * old + momentum * batch``.
     axis: The axis of the channels.
-    returns (mean, variance : Node): The new values, for ``updates=``. The batch's variance enters
-        unbiased.
+    returns (pair of Node): The new mean and the new variance, for ``updates=``. The batch's
+        variance enters unbiased.
     raises ShapeError: If the statistics have another shape than the channels.
 
     >>> mean, var = mg.var("mean", init=[0.0]), mg.var("var", init=[1.0])
@@ -185,10 +185,8 @@ def _batch_norm_reference(
 _CHANNELS = np.array([1.2, -0.4, 0.7])
 
 BATCH_STATISTICS = Composite(
-    name="batch_statistics",
     kind=Kind.REDUCTION,
     function=batch_statistics,
-    doc="Mean and variance of each channel.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,))],
         reference=lambda x, axis=1: (x.mean((0, 2)), x.var((0, 2))),
@@ -198,10 +196,8 @@ BATCH_STATISTICS = Composite(
 
 
 BATCH_NORM = Composite(
-    name="batch_norm",
     kind=Kind.REDUCTION,
     function=batch_norm,
-    doc="Channels of mean 0 and variance 1 over the batch, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,)),
@@ -227,10 +223,8 @@ BATCH_NORM = Composite(
 
 
 RUNNING_STATISTICS = Composite(
-    name="running_statistics",
     kind=Kind.REDUCTION,
     function=running_statistics,
-    doc="Running mean and variance after a batch.",
     tests=Tests(
         samples=lambda: [Sample((CUBE, _CHANNELS, 1.0 + _CHANNELS**2), {"momentum": 0.3})],
         bad_samples=lambda: [

@@ -203,10 +203,8 @@ _CHANNELS = np.array([1.2, -0.4, 0.7])
 _SIX = np.cos(np.arange(36.0)).reshape(2, 6, 3)
 
 GROUP_NORM = Composite(
-    name="group_norm",
     kind=Kind.LAYOUT,
     function=group_norm,
-    doc="Groups of channels of mean 0 and variance 1, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((_SIX, 3)),
@@ -226,10 +224,8 @@ GROUP_NORM = Composite(
 )
 
 INSTANCE_NORM = Composite(
-    name="instance_norm",
     kind=Kind.REDUCTION,
     function=instance_norm,
-    doc="Channels of each sample of mean 0 and variance 1, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,)),
@@ -252,10 +248,8 @@ INSTANCE_NORM = Composite(
 )
 
 LOCAL_RESPONSE_NORM = Composite(
-    name="local_response_norm",
     kind=Kind.LAYOUT,
     function=local_response_norm,
-    doc="Channels divided by a power of the mean square of those near.",
     tests=Tests(
         samples=lambda: [
             Sample((_SIX,), {"size": 3, "alpha": 0.5}),

@@ -133,10 +133,8 @@ def alpha_dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
 # Records.
 
 DROPOUT = Composite(
-    name="dropout",
     kind=Kind.RANDOM,
     function=dropout,
-    doc="Elements set to zero at random.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
         bad_samples=lambda: [BadSample((MATRIX,), ShapeError, "dropout: rate=1.0", {"rate": 1.0})],
@@ -145,10 +143,8 @@ DROPOUT = Composite(
     numerics="exact",
 )
 SPATIAL_DROPOUT = Composite(
-    name="spatial_dropout",
     kind=Kind.RANDOM,
     function=spatial_dropout,
-    doc="Channels set to zero at random.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,), {"rate": 0.5, "training": False})],
         bad_samples=lambda: [
@@ -165,10 +161,8 @@ SPATIAL_DROPOUT = Composite(
     numerics="exact",
 )
 ALPHA_DROPOUT = Composite(
-    name="alpha_dropout",
     kind=Kind.RANDOM,
     function=alpha_dropout,
-    doc="Elements dropped at random so that mean 0 and variance 1 stay.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
         bad_samples=lambda: [

@@ -180,10 +180,8 @@ def _rms_reference(x: np.ndarray, scale: Any = None, axis: Any = -1, eps: Any = 
 
 
 RMS_NORM = Composite(
-    name="rms_norm",
     kind=Kind.REDUCTION,
     function=rms_norm,
-    doc="Rows of mean square 1, scaled.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -203,10 +201,8 @@ RMS_NORM = Composite(
 )
 
 STANDARDIZE = Composite(
-    name="standardize",
     kind=Kind.REDUCTION,
     function=standardize,
-    doc="Rows of mean 0 and variance 1.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2), "eps": 0.01})],
         bad_samples=lambda: [
@@ -220,10 +216,8 @@ STANDARDIZE = Composite(
 )
 
 NORMALIZE = Composite(
-    name="normalize",
     kind=Kind.REDUCTION,
     function=normalize,
-    doc="Vectors of length 1.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -243,10 +237,8 @@ NORMALIZE = Composite(
 )
 
 LAYER_NORM = Composite(
-    name="layer_norm",
     kind=Kind.REDUCTION,
     function=layer_norm,
-    doc="Rows of mean 0 and variance 1, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),

@@ -224,10 +224,8 @@ def _logmeanexp_reference(
 
 
 SOFTMAX = Composite(
-    name="softmax",
     kind=Kind.REDUCTION,
     function=softmax,
-    doc="exp(x) / sum(exp(x)) along axes.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -244,10 +242,8 @@ SOFTMAX = Composite(
     numerics="reassoc",
 )
 LOG_SOFTMAX = Composite(
-    name="log_softmax",
     kind=Kind.REDUCTION,
     function=log_softmax,
-    doc="The logarithm of softmax.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -264,10 +260,8 @@ LOG_SOFTMAX = Composite(
     numerics="reassoc",
 )
 SOFTMIN = Composite(
-    name="softmin",
     kind=Kind.REDUCTION,
     function=softmin,
-    doc="Softmax of the negatives.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2)})],
         bad_samples=lambda: [
@@ -280,10 +274,8 @@ SOFTMIN = Composite(
     numerics="reassoc",
 )
 LOGMEANEXP = Composite(
-    name="logmeanexp",
     kind=Kind.REDUCTION,
     function=logmeanexp,
-    doc="Compute log(mean(exp(x))) along axes without overflow.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -296,10 +288,8 @@ LOGMEANEXP = Composite(
     numerics="reassoc",
 )
 GUMBEL_SOFTMAX = Composite(
-    name="gumbel_softmax",
     kind=Kind.RANDOM,
     function=gumbel_softmax,
-    doc="A relaxed sample of the classes that scores make likely.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,))],
         bad_samples=lambda: [

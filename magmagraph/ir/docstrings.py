@@ -107,6 +107,8 @@ def numpydoc(text: str, parameters: list[str]) -> str:
     for entry in entries:
         title, _, words = entry.partition(":")
         names, _, types = title.partition(" (")
+        if types and types[-1] != ")":
+            raise AssertionError(f"a type with a colon: {entry}")
         if words and words[0] == " ":
             words = f"\n   {words}"
         if names == "returns":

@@ -536,18 +536,26 @@ class Composite:
     """A public function made of operations: listed, documented and tested like an `Op`.
 
     Attributes are those of `Op` of the same names; `no_gradient` gives the mathematical reason
-    where the function has none.
+    where the function has none. `name` and `doc` are the function's name and the summary of its
+    docstring, where they are not given.
     """
 
-    name: str
-    kind: Kind
     function: Callable[..., Any]
+    kind: Kind
+    name: str = ""
     doc: str = ""
     namespace: str = ""
     dtypes: tuple[str, ...] = REAL
     numerics: str = "stable"
     no_gradient: str = ""
     tests: Tests = Tests()
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            self.__dict__["name"] = self.function.__name__
+        if not self.doc:
+            summary = (self.function.__doc__ or "").partition("\n\n")[0]
+            self.__dict__["doc"] = " ".join(summary.split())
 
 
 @functools.cache

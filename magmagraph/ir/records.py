@@ -70,6 +70,8 @@ def _init(cls: type, fields: dict[str, Any]) -> Any:
     if named:
         given += ["*", *named]
     text = f"def __init__(self, {', '.join(given)}): self.__dict__.update({', '.join(pairs)})"
+    if hasattr(cls, "__post_init__"):
+        text += "; self.__post_init__()"
     made: dict[str, Any] = {}
     exec(text, held, made)
     init = made["__init__"]

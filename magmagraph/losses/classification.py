@@ -340,10 +340,8 @@ def _nll_reference(
 
 
 CROSS_ENTROPY = Composite(
-    name="cross_entropy",
     kind=Kind.REDUCTION,
     function=cross_entropy,
-    doc="Cross-entropy between labels and class probabilities.",
     tests=Tests(
         samples=lambda: [
             Sample((_LOGITS, _CLASSES)),
@@ -401,10 +399,8 @@ CROSS_ENTROPY = Composite(
     numerics="reassoc",
 )
 NLL_LOSS = Composite(
-    name="nll_loss",
     kind=Kind.REDUCTION,
     function=nll_loss,
-    doc="The negative log-likelihood of classes.",
     tests=Tests(
         samples=lambda: [
             Sample((_LOGITS, _CLASSES)),
@@ -428,10 +424,8 @@ NLL_LOSS = Composite(
     numerics="reassoc",
 )
 SMOOTH_LABELS = Composite(
-    name="smooth_labels",
     kind=Kind.ELEMENTWISE,
     function=smooth_labels,
-    doc="Distributions of which a part is spread evenly over all classes.",
     tests=Tests(
         samples=lambda: [
             Sample((_ROWS,), {"smoothing": 0.1}),

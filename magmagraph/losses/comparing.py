@@ -242,10 +242,8 @@ def _info_nce_reference(
 
 
 COSINE_SIMILARITY = Composite(
-    name="cosine_similarity",
     kind=Kind.REDUCTION,
     function=cosine_similarity,
-    doc="The cosine of the angle between vectors.",
     tests=Tests(
         samples=lambda: [
             Sample((_SCORES, _OTHER)),
@@ -289,10 +287,8 @@ TRIPLET_MARGIN = loss_record(
     ],
 )
 INFO_NCE = Composite(
-    name="info_nce",
     kind=Kind.REDUCTION,
     function=info_nce,
-    doc="The contrastive loss of pairs within a batch.",
     tests=Tests(
         samples=lambda: [
             Sample((_SCORES, _THIRD), {"temperature": 0.5}),

@@ -231,10 +231,8 @@ SQUARED_HINGE = loss_record(
     ],
 )
 MULTI_MARGIN = Composite(
-    name="multi_margin",
     kind=Kind.REDUCTION,
     function=multi_margin,
-    doc="By how much the right class fails to lead every other by a margin.",
     tests=Tests(
         samples=lambda: [
             Sample((_SCORES, _CLASSES)),

@@ -256,20 +256,16 @@ def reciprocal(x: Any) -> Node:
 
 
 SQUARE = Composite(
-    name="square",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=square,
-    doc="Multiply by itself, element by element.",
     tests=Tests(samples=lambda: [Sample((REAL,)), Sample((WHOLE,))], reference=np.square),
 )
 
 RECIPROCAL = Composite(
-    name="reciprocal",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=reciprocal,
-    doc="Divide 1 by each element.",
     tests=Tests(samples=lambda: [Sample((REAL,))], reference=lambda x: 1.0 / x),
 )
 

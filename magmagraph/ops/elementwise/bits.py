@@ -224,10 +224,8 @@ def logical_not(x: Any) -> Node:
 
 
 LOGICAL_NOT = Composite(
-    name="logical_not",
     kind=Kind.ELEMENTWISE,
     function=logical_not,
-    doc="Negate a truth; numbers are true where not zero.",
     dtypes=INEXACT,
     tests=Tests(
         samples=lambda: [Sample((FLAGS,)), Sample((np.array([0.0, 0.3, np.nan]),))],

@@ -204,10 +204,8 @@ def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: 
 
 
 CLIP = Composite(
-    name="clip",
     kind=Kind.ELEMENTWISE,
     function=clip,
-    doc="Limit values to an interval.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL,), {"min": -1.0, "max": 1.0}),

@@ -239,11 +239,9 @@ def rsqrt(x: Any) -> Node:
 
 
 RSQRT = Composite(
-    name="rsqrt",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=rsqrt,
-    doc="Divide 1 by the square root of each element.",
     tests=Tests(samples=lambda: [Sample((POSITIVE,))], reference=lambda x: 1.0 / np.sqrt(x)),
 )
 

@@ -145,10 +145,8 @@ def round(x: Any, decimals: int = 0) -> Node:
 
 
 ROUND = Composite(
-    name="round",
     kind=Kind.ELEMENTWISE,
     function=round,
-    doc="Round to a number of decimals, halves to the even neighbour.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([-2.5, -0.5, 0.5, 1.5, 2.5]),)),

@@ -86,10 +86,8 @@ def choose(a: Any, choices: Operands, mode: str = "clip") -> Node:
 
 
 SELECT = Composite(
-    name="select",
     kind=Kind.ELEMENTWISE,
     function=select,
-    doc="The element of the first array whose condition holds.",
     tests=Tests(
         samples=lambda: [
             Sample(([MASK, ~MASK[0]], [MATRIX, 2.0 * MATRIX + 1.0]), {"default": 0.5}),
@@ -104,10 +102,8 @@ SELECT = Composite(
 )
 
 CHOOSE = Composite(
-    name="choose",
     kind=Kind.ELEMENTWISE,
     function=choose,
-    doc="Elements of the array whose number stands there.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([[0, 1, 2], [2, -3, 9]]), [MATRIX, MATRIX[0], 3.0 * MATRIX])),

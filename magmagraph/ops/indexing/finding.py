@@ -163,10 +163,8 @@ def filled(array: np.ndarray, size: int, fill_value: Any) -> np.ndarray:
 UNSIZED = "{}: the number of elements found is known only when it runs"
 
 FLATNONZERO = Composite(
-    name="flatnonzero",
     kind=Kind.INDEX,
     function=flatnonzero,
-    doc="The positions, in the raveled array, of elements that are not zero.",
     tests=Tests(
         samples=lambda: [
             Sample((_HOLES,), {"size": 7, "fill_value": -1}),
@@ -181,10 +179,8 @@ FLATNONZERO = Composite(
 )
 
 NONZERO = Composite(
-    name="nonzero",
     kind=Kind.INDEX,
     function=nonzero,
-    doc="The positions of elements that are not zero, along each axis.",
     tests=Tests(
         samples=lambda: [
             Sample((_HOLES,), {"size": 6, "fill_value": -1}),
@@ -208,10 +204,8 @@ NONZERO = Composite(
 )
 
 ARGWHERE = Composite(
-    name="argwhere",
     kind=Kind.INDEX,
     function=argwhere,
-    doc="The positions of elements that are not zero, a row for each.",
     tests=Tests(
         samples=lambda: [Sample((_HOLES,), {"size": 6}), Sample((_HOLES,), {"size": 2})],
         bad_samples=lambda: [BadSample((_HOLES,), ShapeError, UNSIZED.format("nonzero"))],

@@ -368,11 +368,9 @@ def _take_along_reference(
 
 
 TAKE_ALONG_AXIS = Composite(
-    name="take_along_axis",
     dtypes=INEXACT,
     kind=Kind.INDEX,
     function=take_along_axis,
-    doc="Elements along an axis, at positions that each line has of its own.",
     tests=Tests(
         samples=lambda: [
             Sample((TABLE_ROWS, np.array([[3, 0, 1], [-1, 3, 1]])), {"axis": 0}),

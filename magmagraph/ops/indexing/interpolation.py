@@ -92,10 +92,8 @@ _HEIGHTS = np.array([3.0, -1.0, 0.5, 2.5])
 _AT = np.array([[-0.5, 0.3, 1.7], [-2.0, 2.6, 0.8]])
 
 INTERP = Composite(
-    name="interp",
     kind=Kind.INDEX,
     function=interp,
-    doc="Linear interpolation between points.",
     tests=Tests(
         samples=lambda: [
             Sample((_AT, _POINTS, _HEIGHTS)),

@@ -184,10 +184,8 @@ def _arange_reference(start: Any, stop: Any = None, step: Any = 1, dtype: Any = 
 
 
 ARANGE = Composite(
-    name="arange",
     kind=Kind.INDEX,
     function=arange,
-    doc="Evenly spaced numbers.",
     tests=Tests(
         samples=lambda: [
             Sample((), {"start": 5}),
@@ -205,10 +203,8 @@ ARANGE = Composite(
     no_gradient="a function of positions alone",
 )
 ONE_HOT = Composite(
-    name="one_hot",
     kind=Kind.INDEX,
     function=one_hot,
-    doc="Rows that are 1 at a given position and 0 elsewhere.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([2, 0, 1]),), {"classes": 3}),

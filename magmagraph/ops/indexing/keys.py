@@ -306,11 +306,9 @@ def _gathered(call: Call, node: Node, chosen: Selection, mode: str) -> Node:
 
 
 INDEX = Composite(
-    name="index",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=index,
-    doc="Subscripts: x[...].",
     tests=Tests(
         samples=lambda: [
             Sample(

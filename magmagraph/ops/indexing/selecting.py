@@ -194,10 +194,8 @@ def _compress_reference(
 
 
 BOOLEAN_INDEX = Composite(
-    name="boolean_index",
     kind=Kind.INDEX,
     function=boolean_index,
-    doc="The elements where a mask holds.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX, MASK), {"size": 6, "fill_value": -1}),
@@ -220,10 +218,8 @@ BOOLEAN_INDEX = Composite(
 )
 
 COMPRESS = Composite(
-    name="compress",
     kind=Kind.INDEX,
     function=compress,
-    doc="The slices along an axis where a condition holds.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([True, False, True]), MATRIX), {"axis": 1, "size": 3}),
@@ -246,10 +242,8 @@ COMPRESS = Composite(
 )
 
 EXTRACT = Composite(
-    name="extract",
     kind=Kind.INDEX,
     function=extract,
-    doc="The elements where a condition of the same size holds.",
     tests=Tests(
         samples=lambda: [Sample((MASK, MATRIX), {"size": 5, "fill_value": 9})],
         bad_samples=lambda: [BadSample((MASK, MATRIX), ShapeError, UNSIZED.format("compress"))],
@@ -261,10 +255,8 @@ EXTRACT = Composite(
 )
 
 ISIN = Composite(
-    name="isin",
     kind=Kind.INDEX,
     function=isin,
-    doc="Which elements occur among others.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX, np.array([[0.5], [-2.5]]))),

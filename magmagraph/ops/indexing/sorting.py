@@ -293,10 +293,8 @@ def _top_k_reference(x: np.ndarray, k: int, axis: int = -1) -> tuple[np.ndarray,
 
 
 TOP_K = Composite(
-    name="top_k",
     kind=Kind.INDEX,
     function=top_k,
-    doc="The largest elements along an axis and their positions.",
     tests=Tests(
         samples=lambda: [
             Sample((_MIXED,), {"k": 2}),
@@ -346,10 +344,8 @@ def lexsort(keys: Any, axis: int = -1) -> Node:
 
 
 LEXSORT = Composite(
-    name="lexsort",
     kind=Kind.INDEX,
     function=lexsort,
-    doc="The positions that sort by several keys.",
     tests=Tests(
         samples=lambda: [
             Sample(([np.array([3.0, 1.0, 3.0, 1.0, 2.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])],)),
@@ -492,10 +488,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Node:
 
 
 DIGITIZE = Composite(
-    name="digitize",
     kind=Kind.INDEX,
     function=digitize,
-    doc="The bin that each value belongs to.",
     tests=Tests(
         samples=lambda: [
             Sample((_MIXED,), {"bins": np.array([-1.0, 0.25, 1.0])}),

@@ -395,10 +395,8 @@ def _index_update_samples() -> list[Sample]:
 
 
 INDEX_UPDATE = Composite(
-    name="index_update",
     kind=Kind.INDEX,
     function=index_update,
-    doc="An array with new values at a subscript.",
     tests=Tests(
         samples=_index_update_samples,
         bad_samples=lambda: [
@@ -473,10 +471,8 @@ def _put_along_reference(
 
 
 PUT_ALONG_AXIS = Composite(
-    name="put_along_axis",
     kind=Kind.INDEX,
     function=put_along_axis,
-    doc="An array with new values along an axis, at positions that each line has of its own.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX, np.array([[2], [-3]]), np.array([[7.0], [8.0]])), {"axis": 1}),

@@ -399,12 +399,10 @@ def _lu_reference(a: Any) -> tuple[Any, Any, Any]:
 
 
 LU_TRIANGLES = Composite(
-    name="lu",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=lu,
-    doc="P, L and U with A = P L U.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,)),

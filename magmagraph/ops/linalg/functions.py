@@ -406,12 +406,10 @@ def matrix_power(a: Any, n: int) -> Node:
 
 
 MATRIX_POWER = Composite(
-    name="matrix_power",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=matrix_power,
-    doc="Powers of square matrices with whole exponents.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,), {"n": 5}),

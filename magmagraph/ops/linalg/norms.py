@@ -250,7 +250,6 @@ NORM = Composite(
     namespace="linalg",
     dtypes=LAPACK,
     function=norm,
-    doc="Norms of vectors or of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((TALL,)),
@@ -286,12 +285,10 @@ NORM = Composite(
     numerics="reassoc",
 )
 VECTOR_NORM = Composite(
-    name="vector_norm",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=INEXACT,
     function=vector_norm,
-    doc="Norms of vectors.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,)),
@@ -309,12 +306,10 @@ VECTOR_NORM = Composite(
     numerics="reassoc",
 )
 MATRIX_NORM = Composite(
-    name="matrix_norm",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=matrix_norm,
-    doc="Norms of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((_BATCH,)),
@@ -333,12 +328,10 @@ MATRIX_NORM = Composite(
     numerics="reassoc",
 )
 COND = Composite(
-    name="cond",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=cond,
-    doc="Condition numbers of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((_BATCH,)),
@@ -361,12 +354,10 @@ COND = Composite(
     numerics="reassoc",
 )
 MATRIX_RANK = Composite(
-    name="matrix_rank",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=matrix_rank,
-    doc="How many singular values of matrices are not zero.",
     tests=Tests(
         samples=lambda: [
             Sample((np.stack([SQUARE, np.diag([1.0, 0.0, 2.0]), np.zeros((3, 3))]),)),

@@ -228,12 +228,10 @@ def kron(a: Any, b: Any) -> Node:
 
 
 MULTI_DOT = Composite(
-    name="multi_dot",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=INEXACT,
     function=multi_dot,
-    doc="Products of several matrices, in the cheapest order.",
     tests=Tests(
         samples=lambda: [
             Sample(([TALL, SQUARE, COLUMNS],)),
@@ -251,11 +249,9 @@ MULTI_DOT = Composite(
 )
 
 VECDOT = Composite(
-    name="vecdot",
     kind=Kind.LINALG,
     dtypes=INEXACT,
     function=vecdot,
-    doc="Products of vectors along an axis.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE, CUBE[0])),
@@ -282,7 +278,6 @@ OUTER = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=outer,
-    doc="Each element of one vector times each of another.",
     tests=Tests(
         samples=lambda: [Sample((VECTOR, TALL[0]))],
         bad_samples=lambda: [
@@ -299,7 +294,6 @@ CROSS = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=cross,
-    doc="Cross products of vectors of three elements.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARE, VECTOR)),
@@ -314,11 +308,9 @@ CROSS = Composite(
 )
 
 KRON = Composite(
-    name="kron",
     kind=Kind.LINALG,
     dtypes=INEXACT,
     function=kron,
-    doc="Kronecker products.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARE, COLUMNS)),

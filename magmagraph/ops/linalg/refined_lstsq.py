@@ -212,12 +212,10 @@ def _samples() -> list[Sample]:
 
 
 REFINED_LSTSQ = Composite(
-    name="refined_lstsq",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=DOUBLE,
     function=refined_lstsq,
-    doc="The least squares solution of A x = b, factored in low precision and refined to high.",
     tests=Tests(
         samples=_samples,
         bad_samples=lambda: [

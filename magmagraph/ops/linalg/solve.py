@@ -279,12 +279,10 @@ def _lu_solve_reference(factors: Any, b: Any, trans: str | int = "N") -> Any:
 
 
 LU_SOLVE = Composite(
-    name="lu_solve",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=lu_solve,
-    doc="Solutions with matrices that lu_factor has factored.",
     tests=Tests(
         samples=lambda: [
             Sample(
@@ -312,12 +310,10 @@ LU_SOLVE = Composite(
     numerics="reassoc",
 )
 CHO_SOLVE = Composite(
-    name="cho_solve",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=cho_solve,
-    doc="Solutions with matrices that cholesky has factored.",
     tests=Tests(
         samples=lambda: [
             Sample((np.linalg.cholesky(POSITIVE_DEFINITE), VECTOR)),

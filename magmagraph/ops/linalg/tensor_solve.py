@@ -88,12 +88,10 @@ def tensorinv(a: Any, ind: int = 2) -> Node:
 _TENSOR = np.eye(6).reshape(6, 2, 3) + 0.1 * np.cos(np.arange(36.0)).reshape(6, 2, 3)
 
 TENSORSOLVE = Composite(
-    name="tensorsolve",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=tensorsolve,
-    doc="Solutions of tensor equations.",
     tests=Tests(
         samples=lambda: [
             Sample((_TENSOR, np.linspace(-1.0, 1.5, 6))),
@@ -108,12 +106,10 @@ TENSORSOLVE = Composite(
 )
 
 TENSORINV = Composite(
-    name="tensorinv",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=tensorinv,
-    doc="Inverses of tensors as linear maps.",
     tests=Tests(
         samples=lambda: [Sample((_TENSOR,), {"ind": 1})],
         bad_samples=lambda: [

@@ -100,11 +100,9 @@ def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Node:
 
 
 MATRIX_TRANSPOSE = Composite(
-    name="matrix_transpose",
     kind=Kind.LAYOUT,
     dtypes=INEXACT,
     function=matrix_transpose,
-    doc="The last two axes exchanged.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,)), Sample((np.arange(6).reshape(2, 3),))],
         bad_samples=lambda: [
@@ -121,7 +119,6 @@ DIAGONAL = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=diagonal,
-    doc="The diagonals of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,)),
@@ -144,7 +141,6 @@ TRACE = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=trace,
-    doc="The sums of the diagonals of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,)),

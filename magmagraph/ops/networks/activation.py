@@ -169,10 +169,8 @@ RECORDS: tuple[Op | Composite, ...] = (
         more=np.array([-500.0, 20.0]),
     ),
     Composite(
-        name="log1mexp",
         kind=Kind.ELEMENTWISE,
         function=log1mexp,
-        doc="Evaluate log(1 - exp(-x)) for positive x.",
         tests=Tests(
             samples=lambda: [
                 Sample((POSITIVE,)),

@@ -310,10 +310,8 @@ _LOGITS = 1.3 * np.sin(1.9 * np.arange(1.0, 31.0)).reshape(2, 5, 3)
 _LABELS = np.array([[1, 2], [2, 2]])
 
 CTC_LOSS = Composite(
-    name="ctc_loss",
     kind=Kind.INDEX,
     function=ctc_loss,
-    doc="How improbable label sequences are, over all their alignments.",
     tests=Tests(
         samples=lambda: [
             Sample((_LOGITS, _LABELS)),

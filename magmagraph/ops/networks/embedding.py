@@ -86,10 +86,8 @@ _TABLE = np.linspace(-1.0, 2.0, 12).reshape(4, 3)
 _IDS = np.array([[3, 0], [1, 3]])
 
 EMBEDDING = Composite(
-    name="embedding",
     kind=Kind.INDEX,
     function=embedding,
-    doc="Rows of a table, looked up by integers.",
     tests=Tests(
         samples=lambda: [
             Sample((_IDS, _TABLE)),

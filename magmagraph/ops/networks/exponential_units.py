@@ -148,10 +148,8 @@ def _squareplus_reference(x: Any, b: float = 4.0) -> Any:
 
 
 SQUAREPLUS = Composite(
-    name="squareplus",
     kind=Kind.ELEMENTWISE,
     function=squareplus,
-    doc="Evaluate (x + sqrt(x**2 + b)) / 2.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL,)),

@@ -81,10 +81,8 @@ def padding_mask(lengths: Any, length: Extent | str) -> Node:
 # Records.
 
 CAUSAL_MASK = Composite(
-    name="causal_mask",
     kind=Kind.INDEX,
     function=causal_mask,
-    doc="Where a query may see a key that does not come after it.",
     tests=Tests(
         samples=lambda: [Sample((), {"length": 4}), Sample((), {"length": 2, "other": 5})],
         reference=lambda length, other=None: np.tril(
@@ -97,10 +95,8 @@ CAUSAL_MASK = Composite(
 
 
 PADDING_MASK = Composite(
-    name="padding_mask",
     kind=Kind.INDEX,
     function=padding_mask,
-    doc="Which positions lie within sequences of given lengths.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([2, 0, 7]),), {"length": 4}),

@@ -233,10 +233,8 @@ RECORDS = (
         lambda x: np.clip((x + 1) / 2, 0.0, 1.0),
     ),
     Composite(
-        name="threshold",
         kind=Kind.ELEMENTWISE,
         function=threshold,
-        doc="Keep values above a threshold and replace all others.",
         tests=Tests(
             samples=lambda: [
                 Sample((REAL,), {"threshold": 0.5, "value": -3.0}),

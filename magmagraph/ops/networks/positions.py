@@ -162,10 +162,8 @@ def _rotary_reference(
 _FEATURES = np.cos(np.arange(24.0)).reshape(2, 3, 4)
 
 POSITIONAL_ENCODING = Composite(
-    name="positional_encoding",
     kind=Kind.INDEX,
     function=positional_encoding,
-    doc="Sines and cosines of positions.",
     tests=Tests(
         samples=lambda: [
             Sample((), {"length": 5, "features": 6}),
@@ -181,10 +179,8 @@ POSITIONAL_ENCODING = Composite(
     no_gradient="a function of positions alone",
 )
 APPLY_ROTARY = Composite(
-    name="apply_rotary",
     kind=Kind.LAYOUT,
     function=apply_rotary,
-    doc="Pairs of features turned by angles that grow with the position.",
     tests=Tests(
         samples=lambda: [
             Sample((_FEATURES,)),

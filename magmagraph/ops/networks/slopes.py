@@ -117,10 +117,8 @@ def _glu_reference(x: Any, axis: int = -1) -> Any:
 _GATED = np.array([[0.3, -1.2, 0.8, 1.1], [2.0, 0.1, -0.5, -0.9]])
 
 GLU = Composite(
-    name="glu",
     kind=Kind.LAYOUT,
     function=glu,
-    doc="Multiply the first half of an axis by the sigmoid of the second.",
     tests=Tests(
         samples=lambda: [Sample((_GATED,)), Sample((_GATED,), {"axis": 0})],
         bad_samples=lambda: [
@@ -131,10 +129,8 @@ GLU = Composite(
 )
 
 PRELU = Composite(
-    name="prelu",
     kind=Kind.ELEMENTWISE,
     function=prelu,
-    doc="Multiply negative values by a slope of their channel.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL, np.array([0.1, 0.2, -0.3]))),

@@ -318,11 +318,9 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Node:
 
 
 DOT = Composite(
-    name="dot",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=dot,
-    doc="Products as numpy.dot has them.",
     tests=Tests(
         samples=lambda: [
             Sample((_LEFT, _RIGHT)),
@@ -337,11 +335,9 @@ DOT = Composite(
     numerics="reassoc",
 )
 VDOT = Composite(
-    name="vdot",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=vdot,
-    doc="The inner product of all elements.",
     tests=Tests(
         samples=lambda: [Sample((_LEFT, 1.0 - _LEFT))],
         bad_samples=lambda: [
@@ -352,11 +348,9 @@ VDOT = Composite(
     numerics="reassoc",
 )
 INNER = Composite(
-    name="inner",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=inner,
-    doc="Products summed over the last axes.",
     tests=Tests(
         samples=lambda: [Sample((_BATCH, _LEFT)), Sample((_LEFT[0], _LEFT[1]))],
         bad_samples=lambda: [
@@ -369,20 +363,16 @@ INNER = Composite(
     numerics="reassoc",
 )
 OUTER = Composite(
-    name="outer",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=outer,
-    doc="Each element of one operand times each of the other.",
     tests=Tests(samples=lambda: [Sample((_LEFT[0], _RIGHT[0]))], reference=np.outer),
     numerics="exact",
 )
 TENSORDOT = Composite(
-    name="tensordot",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=tensordot,
-    doc="Products summed over pairs of axes.",
     tests=Tests(
         samples=lambda: [
             Sample((_BATCH, _RIGHT), {"axes": 1}),

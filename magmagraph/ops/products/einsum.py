@@ -317,11 +317,9 @@ def _waves(*shape: int) -> np.ndarray:
 
 
 EINSUM = Composite(
-    name="einsum",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=einsum,
-    doc="Sums of products by index letters.",
     tests=Tests(
         samples=lambda: [
             Sample(("ij,jk->ik", _waves(2, 3), _waves(3, 4))),

@@ -342,7 +342,6 @@ RECORDS: tuple[Op | Composite, ...] = (
         name="random.multinomial",
         kind=Kind.RANDOM,
         function=multinomial,
-        doc="Draw how many events fall into each of some classes.",
         no_gradient=_WHOLE,
     ),
 )

@@ -197,11 +197,9 @@ def _std_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = Fal
 
 RECORDS = (
     Composite(
-        name="variance",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=variance,
-        doc="Average the squared deviations from the mean along axes.",
         tests=Tests(
             samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
             reference=_variance_reference,
@@ -209,11 +207,9 @@ RECORDS = (
         numerics="reassoc",
     ),
     Composite(
-        name="std",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=std,
-        doc="Take the standard deviation along axes.",
         tests=Tests(
             samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
             reference=_std_reference,

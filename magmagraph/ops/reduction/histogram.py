@@ -293,10 +293,8 @@ def _histogram_reference(a: np.ndarray, **options: Any) -> tuple[np.ndarray, np.
 
 
 BINCOUNT = Composite(
-    name="bincount",
     kind=Kind.INDEX,
     function=bincount,
-    doc="How often each number occurs.",
     tests=Tests(
         samples=lambda: [
             Sample((_NUMBERS,), {"length": 6}),
@@ -315,10 +313,8 @@ BINCOUNT = Composite(
     numerics="reassoc",
 )
 HISTOGRAM_BIN_EDGES = Composite(
-    name="histogram_bin_edges",
     kind=Kind.INDEX,
     function=histogram_bin_edges,
-    doc="The edges of bins of equal width.",
     tests=Tests(
         samples=lambda: [
             Sample((_VALUES,), {"bins": 4}),
@@ -332,10 +328,8 @@ HISTOGRAM_BIN_EDGES = Composite(
     numerics="reassoc",
 )
 HISTOGRAM = Composite(
-    name="histogram",
     kind=Kind.INDEX,
     function=histogram,
-    doc="How many values lie in each bin.",
     tests=Tests(
         samples=lambda: [
             Sample((_VALUES,), {"bins": 3, "range": (-1.5, 2.5)}, gradient=(), reason="counts"),
@@ -355,10 +349,8 @@ HISTOGRAM = Composite(
     numerics="reassoc",
 )
 HISTOGRAM2D = Composite(
-    name="histogram2d",
     kind=Kind.INDEX,
     function=histogram2d,
-    doc="How many pairs of values lie in each cell of a grid.",
     tests=Tests(
         samples=lambda: [
             Sample(

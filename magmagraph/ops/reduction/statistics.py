@@ -261,10 +261,8 @@ _INFINITE = np.array([[-np.inf, -np.inf], [np.inf, 1.0], [-np.inf, 2.0]])
 _LARGE = np.array([[1000.0, 999.5], [-1000.0, -1001.0]])
 
 LOGSUMEXP = Composite(
-    name="logsumexp",
     kind=Kind.REDUCTION,
     function=logsumexp,
-    doc="Compute log(sum(exp(x))) along axes without overflow.",
     tests=Tests(
         samples=lambda: [
             *statistic_samples(),
@@ -296,21 +294,17 @@ LOGSUMEXP = Composite(
 
 RECORDS: tuple[Op | Composite, ...] = (
     Composite(
-        name="mean",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=mean,
-        doc="Average the elements along axes.",
         tests=Tests(samples=statistic_samples, reference=fold_reference("mean")),
         numerics="reassoc",
     ),
     LOGSUMEXP,
     Composite(
-        name="norm",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=norm,
-        doc="Take the length of vectors along axes.",
         tests=Tests(
             samples=lambda: [
                 *statistic_samples(),
@@ -328,11 +322,9 @@ RECORDS: tuple[Op | Composite, ...] = (
         numerics="reassoc",
     ),
     Composite(
-        name="count_nonzero",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=count_nonzero,
-        doc="Count the elements along axes that are not zero.",
         tests=Tests(
             samples=lambda: [
                 Sample((np.array([[0.0, 1.5, np.nan], [-0.0, 0.0, 2.0]]),), {"axis": 1}),

@@ -238,20 +238,16 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
 
 
 RAVEL = Composite(
-    name="ravel",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=ravel,
-    doc="The elements along one axis.",
     tests=Tests(samples=lambda: [Sample((MATRIX,))], reference=np.ravel),
     numerics="exact",
 )
 EXPAND_DIMS = Composite(
-    name="expand_dims",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=expand_dims,
-    doc="New axes of extent 1.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,), {"axis": 1}), Sample((MATRIX,), {"axis": (0, -1)})],
         bad_samples=lambda: [
@@ -264,11 +260,9 @@ EXPAND_DIMS = Composite(
     numerics="exact",
 )
 SQUEEZE = Composite(
-    name="squeeze",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=squeeze,
-    doc="Without axes of extent 1.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX[:, :1],)), Sample((CUBE[:1, :, :1],), {"axis": 0})],
         bad_samples=lambda: [
@@ -401,11 +395,9 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 SWAPAXES = Composite(
-    name="swapaxes",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=swapaxes,
-    doc="Two axes exchanged.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,), {"axis1": 0, "axis2": -1})],
         bad_samples=lambda: [
@@ -421,11 +413,9 @@ SWAPAXES = Composite(
     numerics="exact",
 )
 MOVEAXIS = Composite(
-    name="moveaxis",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=moveaxis,
-    doc="Axes moved to other positions.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,), {"source": 0, "destination": -1}),

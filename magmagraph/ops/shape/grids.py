@@ -117,10 +117,8 @@ def meshgrid(
 
 
 MESHGRID = Composite(
-    name="meshgrid",
     kind=Kind.LAYOUT,
     function=meshgrid,
-    doc="Coordinates repeated along the axes of a grid.",
     tests=Tests(
         samples=lambda: [
             Sample((LINE, LINE[:2])),

@@ -284,11 +284,9 @@ def stack(
 
 
 STACK = Composite(
-    name="stack",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=stack,
-    doc="Arrays joined along a new axis.",
     tests=Tests(
         samples=lambda: [Sample(([MATRIX, 2.0 * MATRIX],), {"axis": 1})],
         bad_samples=lambda: [

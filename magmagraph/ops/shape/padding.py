@@ -400,11 +400,9 @@ def _reference(x: Any, pad_width: Any, mode: str = "constant", **options: Any) -
 
 
 PAD = Composite(
-    name="pad",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=pad,
-    doc="More elements around an array.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,), {"pad_width": ((1, 0), (2, 1)), "constant_values": 0.5}),

@@ -99,11 +99,9 @@ def _edge(call: Call, extent: Extent, at: Any) -> Extent:
 
 
 FLIP = Composite(
-    name="flip",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=flip,
-    doc="The elements in reverse order along axes.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, -1)})],
         bad_samples=lambda: [
@@ -114,11 +112,9 @@ FLIP = Composite(
     numerics="exact",
 )
 SPLIT = Composite(
-    name="split",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=split,
-    doc="The pieces of an array along an axis.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,), {"indices_or_sections": 2, "axis": 2}),

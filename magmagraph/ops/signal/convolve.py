@@ -290,9 +290,7 @@ CONVOLVE = Op(
     onnx=onnx_pairs.Pairs(onnx_windows.folded, onnx_windows.folded_pairs),
 )
 CORRELATE = Composite(
-    name="correlate",
     kind=Kind.CONVOLUTION,
-    doc="Correlate two signals along all axes.",
     function=correlate,
     dtypes=INEXACT,
     tests=Tests(

@@ -214,10 +214,8 @@ _LINES = values(2, 3, 7)
 _IMAGES = values(2, 2, 5, 4)
 
 UNFOLD = Composite(
-    name="unfold",
     kind=Kind.CONVOLUTION,
     function=unfold,
-    doc="What every window meets, as the columns of a matrix.",
     tests=Tests(
         samples=lambda: [
             Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
@@ -240,10 +238,8 @@ UNFOLD = Composite(
     numerics="exact",
 )
 FOLD = Composite(
-    name="fold",
     kind=Kind.CONVOLUTION,
     function=fold,
-    doc="Patches added up where their windows lie.",
     tests=Tests(
         samples=lambda: [
             Sample((values(2, 6, 4),), {"extents": (7,), "window": 3, "stride": 2, "padding": 1}),

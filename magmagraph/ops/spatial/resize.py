@@ -321,10 +321,8 @@ def _shuffled(x: np.ndarray, factor: int) -> np.ndarray:
 
 
 RESIZE = Composite(
-    name="resize",
     kind=Kind.LAYOUT,
     function=resize,
-    doc="Images resampled to another size.",
     tests=Tests(
         samples=lambda: [
             Sample((_LINES,), {"size": 8}),
@@ -361,10 +359,8 @@ RESIZE = Composite(
     numerics="reassoc",
 )
 PIXEL_SHUFFLE = Composite(
-    name="pixel_shuffle",
     kind=Kind.LAYOUT,
     function=pixel_shuffle,
-    doc="Channels laid out as pixels.",
     tests=Tests(
         samples=lambda: [
             Sample((_VOLUME.reshape(4, 3, 2),), {"factor": 2}),
@@ -381,10 +377,8 @@ PIXEL_SHUFFLE = Composite(
     numerics="exact",
 )
 PIXEL_UNSHUFFLE = Composite(
-    name="pixel_unshuffle",
     kind=Kind.LAYOUT,
     function=pixel_unshuffle,
-    doc="Pixels laid out as channels.",
     tests=Tests(
         samples=lambda: [Sample((np.arange(48.0).reshape(1, 2, 4, 6),), {"factor": 2})],
         bad_samples=lambda: [

@@ -144,11 +144,9 @@ def multigammaln(a: Any, d: int) -> Node:
 
 
 MULTIGAMMALN = Composite(
-    name="multigammaln",
     kind=Kind.ELEMENTWISE,
     namespace="special",
     function=multigammaln,
-    doc="Take the logarithm of the multivariate gamma function.",
     tests=Tests(
         samples=lambda: [Sample((POSITIVE + 1.0, 3)), Sample((POSITIVE, 1))],
         bad_samples=lambda: [

@@ -333,11 +333,9 @@ def _real_branch(value: Any) -> Any:
 
 
 LAMBERTW = Composite(
-    name="lambertw",
     kind=Kind.ELEMENTWISE,
     namespace="special",
     function=lambertw,
-    doc="Solve w exp(w) = x on a real branch.",
     tests=Tests(
         samples=lambda: [
             Sample((POSITIVE,)),

@@ -206,10 +206,8 @@ def polygamma(n: int, x: Any) -> Node:
 
 
 POLYGAMMA = Composite(
-    name="polygamma",
     kind=Kind.ELEMENTWISE,
     function=polygamma,
-    doc="Take the derivative of order n + 1 of lgamma.",
     tests=Tests(
         samples=lambda: [
             Sample((0, POSITIVE)),
@@ -248,10 +246,8 @@ def rbf(x: Any, center: Any = 0.0, width: Any = 1.0) -> Node:
 
 
 RBF = Composite(
-    name="rbf",
     kind=Kind.ELEMENTWISE,
     function=rbf,
-    doc="Evaluate the Gaussian radial basis function.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL,)),

@@ -48,24 +48,12 @@ _UNUSED = ("raise", "zeros")
 def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     """Build the gradient of a scalar with respect to nodes: `mg.grad` of a node, which says more.
 
-    Parameters
-    ----------
-    loss : Node
-        A scalar of a float dtype.
-    wrt : Node, or a nested list, tuple or dict of nodes
-        The targets.
-    unused : {"raise", "zeros"}, optional
-        What to do for a target that no gradient reaches.
-
-    Returns
-    -------
-    Node, or the nested form of `wrt`
-
-    Raises
-    ------
-    GradientError
-        Where the loss is not a float scalar, a target is not a float node, or no gradient
-        reaches a target and `unused` is "raise".
+    loss (Node): A scalar of a float dtype.
+    wrt (Node, or a nested list, tuple or dict of nodes): The targets.
+    unused ({"raise", "zeros"}, optional): What to do for a target that no gradient reaches.
+    returns (Node, or the nested form of `wrt`):
+    raises GradientError: Where the loss is not a float scalar, a target is not a float node, or no
+        gradient reaches a target and `unused` is "raise".
     """
     check_loss("grad", loss)
     targets = check_targets("grad", wrt, takes_complex=True)

@@ -50,23 +50,13 @@ def download(
     A file that is there with the right checksum is not downloaded. A file that arrives stays, even
     where another one fails, so that a second try needs less. A terminal shows the progress.
 
-    Parameters
-    ----------
-    files : sequence of RemoteFile
-        What to download.
-    mirrors : sequence of str
-        The addresses, ending in a slash, to which a file's name is appended.
-    folder : Path
-        Where to put the files; it is created if needed.
-    timeout : float
-        Seconds after which all downloads are given up.
-
-    Raises
-    ------
-    DataError
-        If a file did not arrive; it names the first one, and the answer of each mirror.
-    OSError
-        If the folder cannot be written.
+    files (sequence of RemoteFile): What to download.
+    mirrors (sequence of str): The addresses, ending in a slash, to which a file's name is appended.
+    folder (Path): Where to put the files; it is created if needed.
+    timeout (float): Seconds after which all downloads are given up.
+    raises DataError: If a file did not arrive; it names the first one, and the answer of each
+        mirror.
+    raises OSError: If the folder cannot be written.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn

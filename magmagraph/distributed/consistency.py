@@ -23,23 +23,11 @@ def check_equal_on_ranks(
 ) -> None:
     """Raise, on every rank, unless all of them say the same; all ranks call it.
 
-    Parameters
-    ----------
-    told
-        What has to be equal, by the name that people know it by.
-    what, need
-        What the check is for, and what is needed, for the error.
-    ranks
-        Those that compare; the current ones unless given.
+    told: What has to be equal, by the name that people know it by.
+    what, need: What the check is for, and what is needed, for the error.
+    ranks: Those that compare; the current ones unless given.
+    raises ConfigError: Something differs: the text names it, with two ranks.
 
-    Raises
-    ------
-    ConfigError
-        Something differs: the text names it, with two ranks.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def differing():
     ...     try:
     ...         check_equal_on_ranks({"epochs": 1 + mg.distributed.rank()})

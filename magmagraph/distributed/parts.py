@@ -98,14 +98,9 @@ class Parts:
     ) -> tuple[Node, Callable[[Node], Node]]:
         """Return a variable's new value, and what puts the variable into other nodes of the update.
 
-        Parameters
-        ----------
-        target
-            The variable.
-        update
-            Gives the new part from a variable of a part's shape, which stands for the target's.
-        ready
-            Whether a call renews it, where some do not.
+        target: The variable.
+        update: Gives the new part from a variable of a part's shape, which stands for the target's.
+        ready: Whether a call renews it, where some do not.
         """
         shape = (self.length(target.shape),)  # type: ignore[arg-type]
         stand_in = variable(target.name or "variable", shape, np.zeros(shape, target.dtype))

@@ -34,14 +34,9 @@ class Sums:
     def added(self, held: Variable, gradient: Node, ready: Node) -> tuple[Node, Node]:
         """Return the sum of all calls and ranks, and what a variable holds after the call.
 
-        Parameters
-        ----------
-        held
-            This rank's sum of the calls before.
-        gradient
-            Of this call.
-        ready
-            Whether this call applies the sum. At others its first result is of no meaning.
+        held: This rank's sum of the calls before.
+        gradient: Of this call.
+        ready: Whether this call applies the sum. At others its first result is of no meaning.
         """
         if gradient.op is MARKER and gradient.attrs["role"] == GRADIENT:
             gradient = MARKER(

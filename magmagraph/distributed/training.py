@@ -81,12 +81,8 @@ class Team:
     def check(self, sizes: Mapping[str, Any], contents: Mapping[str, Any]) -> None:
         """Raise `ConfigError` unless ranks are given the same.
 
-        Parameters
-        ----------
-        sizes
-            Compared by all ranks: arguments, and numbers of examples.
-        contents
-            Compared by those that share batches.
+        sizes: Compared by all ranks: arguments, and numbers of examples.
+        contents: Compared by those that share batches.
         """
         if self._strategy is None:
             return

@@ -102,19 +102,10 @@ def _literal(header: str) -> Any:
 def read_npy(file: BinaryIO, length: int, *, whole: bool = False) -> NDArray[Any]:
     """Return the array in NumPy's format that a file begins with.
 
-    Parameters
-    ----------
-    file : file object
-        Of bytes.
-    length : int
-        The bytes that it has.
-    whole : bool
-        Whether nothing may follow the array.
-
-    Raises
-    ------
-    Damaged
-        If the header is none, or states another size than the file has.
+    file (file object): Of bytes.
+    length (int): The bytes that it has.
+    whole (bool): Whether nothing may follow the array.
+    raises Damaged: If the header is none, or states another size than the file has.
     """
     shape, fortran, dtype = npy_header(file)
     size = checked_size(shape, dtype.itemsize)

@@ -77,18 +77,12 @@ def reading(
 ) -> Iterator[None]:
     """Turn whatever reading a file raises into one error that names the file.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    what : str
-        What is wrong where an error is raised: "is truncated, corrupted, or no image".
-    kind : type
-        The class of the error.
-    need, hint : str, optional
-        The further parts of its message.
-    passing : type or tuple of types
-        Errors that are raised as they are, with warnings, and those of `kind` that name the file.
+    path (path-like): The file.
+    what (str): What is wrong where an error is raised: "is truncated, corrupted, or no image".
+    kind (type): The class of the error.
+    need, hint (str, optional): The further parts of its message.
+    passing (type or tuple of types): Errors that are raised as they are, with warnings, and those
+        of `kind` that name the file.
     """
     try:
         yield
@@ -195,19 +189,10 @@ def too_large(what: str, size: int, limit: int) -> TooLarge:
 def gunzipped(content: bytes, size: Callable[[bytes], int], first: int) -> bytes:
     """Return gzipped content unpacked, where its first bytes say how long it is.
 
-    Parameters
-    ----------
-    content : bytes
-        Of the file.
-    size : callable
-        From the first bytes, the length of all.
-    first : int
-        How many bytes `size` is given.
-
-    Returns
-    -------
-    bytes
-        As many as `size` said, or fewer, or one more: the caller compares.
+    content (bytes): Of the file.
+    size (callable): From the first bytes, the length of all.
+    first (int): How many bytes `size` is given.
+    returns (bytes): As many as `size` said, or fewer, or one more: the caller compares.
     """
     limit = unpacked_limit(len(content))
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:

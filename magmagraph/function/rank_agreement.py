@@ -77,13 +77,9 @@ class Together:
     def meet(self, failure: Failed | None = None, counted: Any = None) -> None:
         """Go on with a call on all ranks, or on none: once, before its first message.
 
-        Parameters
-        ----------
-        failure
-            What this rank has to raise.
-        counted
-            What it knows of the variables that say which calls send, on a device whose launches
-            go by that; a rank that has read one anew has all ranks compare them.
+        failure: What this rank has to raise.
+        counted: What it knows of the variables that say which calls send, on a device whose
+            launches go by that; a rank that has read one anew has all ranks compare them.
         """
         ranks = self.ranks
         if ranks is None or self.met:
@@ -124,12 +120,8 @@ class Together:
     def fail(self, error: BaseException, compiled: bool) -> None:
         """Tell the other ranks of an error, where they wait for this one to begin a call.
 
-        Parameters
-        ----------
-        error
-            What this rank raises.
-        compiled
-            Whether the plan is made.
+        error: What this rank raises.
+        compiled: Whether the plan is made.
         """
         world = self.world
         if world is None or world.size == 1:

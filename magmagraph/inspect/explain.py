@@ -173,25 +173,11 @@ class Explanation(Displayed):
 def explain(function: Any, node: Node) -> Explanation:
     """Return the history of a node of the user's program.
 
-    Parameters
-    ----------
-    function : Function
-        A compiled function.
-    node
-        A node that its outputs or updates were built from.
+    function (Function): A compiled function.
+    node: A node that its outputs or updates were built from.
+    returns (Explanation):
+    raises GraphError: The function does not compute it.
 
-    Returns
-    -------
-    Explanation
-
-    Raises
-    ------
-    GraphError
-        The function does not compute it.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=(3,))
     >>> y = mg.exp(x)
     >>> f = mg.function([x], y * 2.0)

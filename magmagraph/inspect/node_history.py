@@ -41,14 +41,9 @@ class Move:
 def moves(trace: Trace, name: str, nodes: Mapping[Node, bool]) -> Iterator[Move]:
     """Return the replacements of nodes by a pass, and those of the replacements.
 
-    Parameters
-    ----------
-    trace
-        Of the compile.
-    name
-        The pass.
-    nodes
-        Node -> whether what is followed is inside of it only.
+    trace: Of the compile.
+    name: The pass.
+    nodes: Node -> whether what is followed is inside of it only.
     """
     seen = set(nodes)
     pending = list(nodes.items())

@@ -452,14 +452,9 @@ class _Model:
     ) -> Any:
         """Return a graph that an operator runs; it sees all names that are written before it.
 
-        Parameters
-        ----------
-        label
-            What its values are called.
-        parameters
-            The types of what the operator hands to it.
-        fill
-            Given the names of these, writes operators and returns the names of the results.
+        label: What its values are called.
+        parameters: The types of what the operator hands to it.
+        fill: Given the names of these, writes operators and returns the names of the results.
         """
         helper = self.onnx.helper
         saved = self.operators, dict(self.names), dict(self._extents), dict(self._shapes)

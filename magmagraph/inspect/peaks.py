@@ -105,21 +105,13 @@ def peaks(
     the peak was measured slowed it. (Of bandwidth this is shown in one profile, and not kept: how
     much of a step's bytes lay in which cache is reckoned, not measured.)
 
-    Parameters
-    ----------
-    device
-        "cpu", "cuda:0", ...
-    machine
-        The name under which they are kept.
-    seen
-        The dtypes whose products are asked for, each with the most 1e9 operations a second that
-        a step was seen to do.
-    store
-        Where they are kept.
-    caches
-        The nearest first.
-    compiled
-        Compiles what is measured: `Function`.
+    device: "cpu", "cuda:0", ...
+    machine: The name under which they are kept.
+    seen: The dtypes whose products are asked for, each with the most 1e9 operations a second that a
+        step was seen to do.
+    store: Where they are kept.
+    caches: The nearest first.
+    compiled: Compiles what is measured: `Function`.
     """
     family = device.partition(":")[0]
 

@@ -274,15 +274,8 @@ class Profile(Displayed):
     def save(self, path: FilePath) -> None:
         """Write a trace that Chrome's tracing page and https://ui.perfetto.dev open.
 
-        Parameters
-        ----------
-        path
-            With the suffix ``.json``.
-
-        Raises
-        ------
-        GraphError
-            The suffix is another one.
+        path: With the suffix ``.json``.
+        raises GraphError: The suffix is another one.
 
         Examples
         --------

@@ -135,18 +135,10 @@ class Shown:
     def save(self, path: FilePath, *, source: bool | None = None) -> None:
         """Write it to a file: text, DOT, a picture, the viewer, or its data.
 
-        Parameters
-        ----------
-        path
-            Its suffix names the form: ``.txt``, ``.dot``, ``.svg``, ``.html``, or ``.json`` for
+        path: Its suffix names the form: ``.txt``, ``.dot``, ``.svg``, ``.html``, or ``.json`` for
             what the viewer shows.
-        source
-            Whether the user's source lines are in it; as of `show` unless given.
-
-        Raises
-        ------
-        GraphError
-            There is no form of that suffix.
+        source: Whether the user's source lines are in it; as of `show` unless given.
+        raises GraphError: There is no form of that suffix.
         """
         target = Path(path)
         suffix = target.suffix.lower()

@@ -69,12 +69,8 @@ class Part:
 def floor(parts: Iterable[Part], levels: Sequence[Level]) -> tuple[float, str]:
     """Return the nanoseconds that a step's bytes take at least, and the level that takes the most.
 
-    Parameters
-    ----------
-    parts
-        Of the step.
-    levels
-        The nearest first, memory last.
+    parts: Of the step.
+    levels: The nearest first, memory last.
     """
     taken = _by_level(parts, levels)
     most = max(range(len(levels)), key=lambda i: taken[i])
@@ -89,12 +85,8 @@ def raised(
     A machine that did other things when a level was measured slowed it; and no kernel that measures
     is the fastest there can be.
 
-    Parameters
-    ----------
-    levels
-        The nearest first, memory last.
-    steps
-        Of each step what it moves, and the nanoseconds it took.
+    levels: The nearest first, memory last.
+    steps: Of each step what it moves, and the nanoseconds it took.
     """
     found = list(levels)
     for parts, nanoseconds in steps:

@@ -264,12 +264,8 @@ class Communicator(abc.ABC):
     def agree(self, failure: Any, what: str) -> list[Any] | None:
         """Meet all ranks, of which some may have failed; return what each says, None if none has.
 
-        Parameters
-        ----------
-        failure
-            What has failed on this rank, a small Python object; None where nothing has.
-        what
-            Says to people where ranks meet.
+        failure: What has failed on this rank, a small Python object; None where nothing has.
+        what: Says to people where ranks meet.
         """
         told = self.exchange(failure, what)
         return None if all(failed is None for failed in told) else told

@@ -297,17 +297,11 @@ def freeze(
 ) -> Graph:
     """Freeze user nodes into a graph with interned nodes.
 
-    Parameters
-    ----------
-    inputs, outputs, updates, effects
-        As in `Graph`, but the user's own nodes.
-    trace
-        Filled with the lines of every node, also of those that became one.
-    leaves
-        User nodes that stand for every leaf of an operation.
-    observed
-        Whether taps and asserts become effects, in the order in which they were written, instead
-        of identities in the flow of data.
+    inputs, outputs, updates, effects: As in `Graph`, but the user's own nodes.
+    trace: Filled with the lines of every node, also of those that became one.
+    leaves: User nodes that stand for every leaf of an operation.
+    observed: Whether taps and asserts become effects, in the order in which they were written,
+        instead of identities in the flow of data.
     """
     interner = Interner()
     stand_in = {op: interner.intern(node) for op, node in (leaves or {}).items()}

@@ -77,17 +77,10 @@ _FAMILIES = (
 def activation(given: Any) -> Function:
     """Return an activation function.
 
-    Parameters
-    ----------
-    given
-        A function of a node; its name: that of any function of magmagraph which takes one operand
-        and keeps its shape ("relu", "gelu", "softmax", "tanh", ...), "gelu_tanh", "rbf", or
+    given: A function of a node; its name: that of any function of magmagraph which takes one
+        operand and keeps its shape ("relu", "gelu", "softmax", "tanh", ...), "gelu_tanh", "rbf", or
         "linear"; None is "linear".
-
-    Raises
-    ------
-    ConfigError
-        If there is no such function.
+    raises ConfigError: If there is no such function.
     """
     if given is None:
         return linear

@@ -44,22 +44,11 @@ _WORDS = frozenset((*DTYPES, "True", "False", "None", "nan", "inf"))
 def dump(what: Any, *, data: bool = True) -> str:
     """Return a graph or a plan as text that `load` reads back.
 
-    Parameters
-    ----------
-    what : Graph, Plan or Function
-        Of a function, its optimized graph is written.
-    data
-        Whether the elements of long constants follow at the end. Without them `load` has to be
+    what (Graph, Plan or Function): Of a function, its optimized graph is written.
+    data: Whether the elements of long constants follow at the end. Without them `load` has to be
         given the arrays.
+    returns (str): A line per node (or per step and slot), then what is returned.
 
-    Returns
-    -------
-    str
-        A line per node (or per step and slot), then what is returned.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> from magmagraph.ir.graph import freeze
     >>> x = mg.input("x", shape=("batch", 3))
     >>> print(dump(freeze([x], [mg.add(x, x)])))

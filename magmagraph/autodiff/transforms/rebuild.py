@@ -18,19 +18,11 @@ def rebuild(
 ) -> list[Node]:
     """Return the roots recomputed from replacements; what does not depend on one is kept.
 
-    Parameters
-    ----------
-    roots
-        Nodes to copy.
-    replace
-        Node -> the node that takes its place. Replacements are not entered.
-    renew
-        ``renew(node, new operands)`` may return the copy of a node itself, or None for the
-        usual one; it is asked about every node that is not replaced.
+    roots: Nodes to copy.
+    replace: Node -> the node that takes its place. Replacements are not entered.
+    renew: ``renew(node, new operands)`` may return the copy of a node itself, or None for the usual
+        one; it is asked about every node that is not replaced.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, y = mg.input("x"), mg.input("y")
     >>> copy, = rebuild([x + x], {x: y})
     >>> copy.inputs == (y, y)

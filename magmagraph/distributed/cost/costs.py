@@ -339,12 +339,8 @@ class Timeline:
 def timeline(plan: Plan, compute: Callable[[int, Step], Compute]) -> Timeline:
     """Return what a rank does when it runs a plan.
 
-    Parameters
-    ----------
-    plan
-        With bound sizes.
-    compute
-        What a step takes that computes, of its number and itself.
+    plan: With bound sizes.
+    compute: What a step takes that computes, of its number and itself.
     """
     later = {step.node for step in plan.steps if step.role is Role.WAIT}
     numbers = {

@@ -171,19 +171,11 @@ class StrategyPlan:
     ) -> dict[str, list[float]]:
         """Simulate all numbers of ranks, and draw their speed against one rank.
 
-        Parameters
-        ----------
-        path
-            Of the picture, an SVG file; its assumptions are written below it.
-        algorithms : sequence of str
-            As of `simulate`.
-        jitter, steps, seed
-            As of `simulate`.
-
-        Returns
-        -------
-        dict
-            For each algorithm, the speed on each number of ranks over that on the first.
+        path: Of the picture, an SVG file; its assumptions are written below it.
+        algorithms (sequence of str): As of `simulate`.
+        jitter, steps, seed: As of `simulate`.
+        returns (dict): For each algorithm, the speed on each number of ranks over that on the
+            first.
         """
         counts = list(self.timelines)
         speeds = {}

@@ -247,19 +247,10 @@ def beside(
 ) -> Found | None:
     """Let the first of some ranks do something while the others sleep; all ranks call it.
 
-    Parameters
-    ----------
-    ranks
-        All of them.
-    workers
-        Those that work, from rank 0 on; None on a rank that sleeps.
-    work
-        Called by each that works.
-
-    Returns
-    -------
-    object
-        What `work` returned; None on ranks that slept.
+    ranks: All of them.
+    workers: Those that work, from rank 0 on; None on a rank that sleeps.
+    work: Called by each that works.
+    returns (object): What `work` returned; None on ranks that slept.
     """
     if workers is None:
         # A rank that waits in a collective would take a core from those that work.

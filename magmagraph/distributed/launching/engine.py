@@ -73,19 +73,9 @@ def find_engine(asked: str | None = None) -> Engine:
     The one that is asked for, else ``MAGMAGRAPH_MPIEXEC``, else the one beside this Python (of the
     wheel that mpi4py was installed with), else the first on the path.
 
-    Parameters
-    ----------
-    asked : str, optional
-        A name or a path.
-
-    Returns
-    -------
-    Engine
-
-    Raises
-    ------
-    DeviceError
-        There is none, or it does not run.
+    asked (str, optional): A name or a path.
+    returns (Engine):
+    raises DeviceError: There is none, or it does not run.
     """
     named = asked or os.environ.get("MAGMAGRAPH_MPIEXEC")
     if named:

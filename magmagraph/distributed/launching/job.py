@@ -122,10 +122,7 @@ class Job:
     def run(self) -> list[str | None]:
         """Return what each rank has sent as its result.
 
-        Raises
-        ------
-        JobError
-            A rank has failed; nothing of the job lives any more.
+        raises JobError: A rank has failed; nothing of the job lives any more.
         """
         settings = self.settings
         self._output = Output(settings.ranks, settings.label, local=not settings.hosts)

@@ -79,16 +79,10 @@ def layered(
 ) -> Layout:
     """Return a layout.
 
-    Parameters
-    ----------
-    widths
-        Of each box.
-    nets
-        The edges; their routes are filled in.
-    top, bottom
-        Boxes that stand in the first row and in the last one, by themselves.
-    hint
-        A place for each box from left to right, to start the order from: that of a similar graph.
+    widths: Of each box.
+    nets: The edges; their routes are filled in.
+    top, bottom: Boxes that stand in the first row and in the last one, by themselves.
+    hint: A place for each box from left to right, to start the order from: that of a similar graph.
 
     Examples
     --------

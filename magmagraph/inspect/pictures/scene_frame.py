@@ -146,13 +146,9 @@ class Frame:
     def arrange(self, hint: Mapping[Node, float], known: dict[Any, Layout]) -> None:
         """Choose the place of everything in it, innermost frames first.
 
-        Parameters
-        ----------
-        hint
-            A place from left to right for some nodes, to start from.
-        known
-            The layouts so far, by what they were made of: a network repeats its blocks, and a pass
-            leaves most of them alone.
+        hint: A place from left to right for some nodes, to start from.
+        known: The layouts so far, by what they were made of: a network repeats its blocks, and a
+            pass leaves most of them alone.
         """
         for item in self.items:
             if item.inner is not None:

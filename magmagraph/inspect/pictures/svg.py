@@ -25,18 +25,10 @@ def picture(
 ) -> str:
     """Return drawings as an SVG file: side by side, each under its heading, with one legend.
 
-    Parameters
-    ----------
-    drawings
-        (heading, drawing); a heading may be empty.
-    source
-        Whether boxes name the user's lines (when pointed at).
-    title
-        What stands above it.
+    drawings: (heading, drawing); a heading may be empty.
+    source: Whether boxes name the user's lines (when pointed at).
+    title: What stands above it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> from magmagraph.inspect.pictures.geometry import draw
     >>> from magmagraph.inspect.pictures.scene import Scene
     >>> x = mg.input("x", shape=(3,))

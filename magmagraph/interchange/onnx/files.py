@@ -39,15 +39,9 @@ def library() -> Any:
 def read_model(given: FilePath | bytes | Any) -> tuple[Any, str]:
     """Return a model whose tensors are all in memory, and the name for errors.
 
-    Parameters
-    ----------
-    given : path, bytes or onnx.ModelProto
-        The model. Only that of a path may have tensors in files beside it.
-
-    Raises
-    ------
-    OnnxError
-        If it is damaged, or names a file outside of its folder.
+    given (path, bytes or onnx.ModelProto): The model. Only that of a path may have tensors in files
+        beside it.
+    raises OnnxError: If it is damaged, or names a file outside of its folder.
     """
     onnx = library()
     if isinstance(given, onnx.ModelProto):

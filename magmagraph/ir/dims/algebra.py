@@ -588,19 +588,9 @@ def _scaled_down(terms: Terms, content: int, factor: Monomial) -> Extent:
 def floor_div(numerator: Extent, divisor: Extent) -> Extent:
     """Divide and round down, as Python's ``//`` does.
 
-    Parameters
-    ----------
-    numerator, divisor : int or Dim
-
-    Returns
-    -------
-    int or Dim
-        What divides is divided; what is left stays as one ``//``.
-
-    Raises
-    ------
-    ShapeError, ZeroDivisionError
-        If the divisor is the int 0.
+    numerator, divisor (int or Dim):
+    returns (int or Dim): What divides is divided; what is left stays as one ``//``.
+    raises ShapeError, ZeroDivisionError: If the divisor is the int 0.
 
     Examples
     --------

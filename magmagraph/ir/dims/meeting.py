@@ -84,18 +84,11 @@ def require(
 ) -> bool:
     """Demand a relation: proved, refuted, or left to the call.
 
-    Parameters
-    ----------
-    left, right : int or Dim
-    relation : "==" or ">="
-    constraints : list of Constraint, or None
-        Where the relation is appended if it can be decided only at the call. With None nothing
-        may stay open: such a relation counts as refuted.
-
-    Returns
-    -------
-    bool
-        False if it cannot hold, or may not stay open.
+    left, right (int or Dim):
+    relation ("==" or ">="):
+    constraints (list of Constraint, or None): Where the relation is appended if it can be decided
+        only at the call. With None nothing may stay open: such a relation counts as refuted.
+    returns (bool): False if it cannot hold, or may not stay open.
 
     Examples
     --------
@@ -137,17 +130,10 @@ def _divides(difference: Extent) -> bool:
 def unify(left: Extent, right: Extent, constraints: list[Constraint]) -> Extent | None:
     """Let two extents meet that must be the same.
 
-    Parameters
-    ----------
-    left, right : int or Dim
-    constraints : list of Constraint
-        Gains an equality where only the call can tell.
-
-    Returns
-    -------
-    int or Dim or None
-        The more specific of the two: an int before a Dim, a name before an anonymous dimension.
-        None where they cannot be the same, or are different names.
+    left, right (int or Dim):
+    constraints (list of Constraint): Gains an equality where only the call can tell.
+    returns (int or Dim or None): The more specific of the two: an int before a Dim, a name before
+        an anonymous dimension. None where they cannot be the same, or are different names.
 
     Examples
     --------
@@ -184,20 +170,10 @@ def broadcast(
     A literal 1 stretches. A symbolic extent never does, even where its size turns out to be 1: it
     meets itself or a literal 1, and an int only under the constraint of being that int.
 
-    Parameters
-    ----------
-    shapes : sequence of shapes
-    constraints : list of Constraint
-        Gains what only the call can tell.
-
-    Returns
-    -------
-    tuple of int or Dim
-
-    Raises
-    ------
-    BroadcastFailure
-        Naming axis, operands and extents.
+    shapes (sequence of shapes):
+    constraints (list of Constraint): Gains what only the call can tell.
+    returns (tuple of int or Dim):
+    raises BroadcastFailure: Naming axis, operands and extents.
 
     Examples
     --------

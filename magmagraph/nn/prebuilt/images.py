@@ -17,20 +17,10 @@ def lenet5(classes: int = 10, shape: tuple[int, int, int] = (1, 28, 28)) -> list
     recognition", 1998, section II.B, in the form that is used now: tanh units, averages for
     subsampling, all maps connected, dense output.
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width. Images of 28x28 are padded by 2.
+    classes: Outputs.
+    shape: Of an image: channels, height, width. Images of 28x28 are padded by 2.
+    returns (list of Layer):
 
-    Returns
-    -------
-    list of Layer
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.NeuralNetwork(mg.nn.prebuilt.lenet5()).parameters
     61706
     """
@@ -52,16 +42,9 @@ def alexnet(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) ->
 
     A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014.
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width.
-
-    Returns
-    -------
-    list of Layer
+    classes: Outputs.
+    shape: Of an image: channels, height, width.
+    returns (list of Layer):
     """
     return [
         Input(shape),
@@ -91,16 +74,9 @@ def vgg16(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> l
     K. Simonyan, A. Zisserman, "Very deep convolutional networks for large-scale image
     recognition", 2014, configuration D.
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width.
-
-    Returns
-    -------
-    list of Layer
+    classes: Outputs.
+    shape: Of an image: channels, height, width.
+    returns (list of Layer):
     """
     layers: list[Layer] = [Input(shape)]
     for filters, count in _VGG16:

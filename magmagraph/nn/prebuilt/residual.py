@@ -91,21 +91,11 @@ def resnet18(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -
     K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016,
     table 1, with projections where shapes change (option B).
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width. Images of up to 64 rows, as those of CIFAR, enter by
-        a 3x3 convolution and are not pooled before the blocks.
+    classes: Outputs.
+    shape: Of an image: channels, height, width. Images of up to 64 rows, as those of CIFAR, enter
+        by a 3x3 convolution and are not pooled before the blocks.
+    returns (list of Layer):
 
-    Returns
-    -------
-    list of Layer
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> net = mg.NeuralNetwork(mg.nn.prebuilt.resnet18(10, (3, 32, 32)))
     >>> sum(variable.value.size for variable in net.trainable)
     11173962
@@ -119,13 +109,7 @@ def resnet50(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -
     K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016,
     table 1.
 
-    Parameters
-    ----------
-    classes, shape
-        As of `resnet18`.
-
-    Returns
-    -------
-    list of Layer
+    classes, shape: As of `resnet18`.
+    returns (list of Layer):
     """
     return _residual(classes, shape, (3, 4, 6, 3), _bottleneck, widens=True)

@@ -149,22 +149,12 @@ def batch(
 ) -> list[tuple[Node, bool]]:
     """Return the roots for all positions along an axis, and whether each has that axis.
 
-    Parameters
-    ----------
-    roots
-        Nodes to rewrite; each has one result.
-    mapped
-        Node -> what takes its place, with the mapped axis in front. Not entered.
-    extent
-        Of the mapped axis.
-    plain
-        Node -> what takes its place, without that axis. Not entered.
-    anew
-        Which random nodes draw again for each position.
+    roots: Nodes to rewrite; each has one result.
+    mapped: Node -> what takes its place, with the mapped axis in front. Not entered.
+    extent: Of the mapped axis.
+    plain: Node -> what takes its place, without that axis. Not entered.
+    anew: Which random nodes draw again for each position.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, xs = mg.input("x", (3,)), mg.input("xs", ("n", 3))
     >>> batch([mg.sum(x * x)], {x: xs}, xs.shape[0])
     [(<sum float32[n]>, True)]

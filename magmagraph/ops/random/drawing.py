@@ -32,9 +32,6 @@ _watching: ContextVar[tuple[Drawn, ...]] = ContextVar("watching", default=())
 def drawing() -> Iterator[Drawn]:
     """Note the streams that this thread is handed out.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> before = mg.random.uniform((2,))
     >>> with drawing() as drawn:
     ...     inside = mg.random.uniform((2,))

@@ -136,22 +136,14 @@ def distribution(
 ) -> tuple[Distribution, Composite]:
     """Make a distribution's function and its record.
 
-    Parameters
-    ----------
-    name
-        Of the function.
-    parameters
-        For each its name, its default (`REQUIRED` for none) and what plain numbers must be.
-    summary, notes, example
-        What the docstring is made of; the example is a call, a statistic of ``x``, its value.
-    body
-        ``body(shape, computing, key, *nodes)`` makes the result in the computing dtype.
-    module
-        ``__name__`` of the calling module.
-    gradient, no_gradient
-        Where it flows to, or why it does not.
-    integers
-        True where the result is whole: `dtype` is an integer's then, and `computing` float64.
+    name: Of the function.
+    parameters: For each its name, its default (`REQUIRED` for none) and what plain numbers must be.
+    summary, notes, example: What the docstring is made of; the example is a call, a statistic of
+        ``x``, its value.
+    body: ``body(shape, computing, key, *nodes)`` makes the result in the computing dtype.
+    module: ``__name__`` of the calling module.
+    gradient, no_gradient: Where it flows to, or why it does not.
+    integers: True where the result is whole: `dtype` is an integer's then, and `computing` float64.
     """
     signature = _signature(parameters, INT32 if integers else None)
 

@@ -44,10 +44,7 @@ def _bodies(values: Iterable[Any]) -> Iterator[Graph]:
 def redrawing(streams: Streams) -> Renew:
     """Return what `transforms.rebuild` is told to renew: nodes that draw, and loops around such.
 
-    Parameters
-    ----------
-    streams
-        Stream -> the one that takes its place; others stay.
+    streams: Stream -> the one that takes its place; others stay.
     """
 
     def renew(node: Node, operands: tuple[Node, ...]) -> Node | None:
@@ -77,12 +74,8 @@ def redrawn(
 ) -> Graph:
     """Return a frozen graph that draws from other streams.
 
-    Parameters
-    ----------
-    graph, streams
-        As above.
-    note
-        ``note(old, new)`` is called for each node that is made again.
+    graph, streams: As above.
+    note: ``note(old, new)`` is called for each node that is made again.
     """
     renew = redrawing(streams)
     interner = graph.interner

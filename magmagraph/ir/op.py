@@ -394,7 +394,7 @@ class Op:
         ``mg.<namespace>.<name>``, and the record is named so, or ``<namespace>_<name>`` where
         the name alone is taken.
     doc
-        One line for the tables.
+        One line for the tables; the summary of the docstring of `function` unless said.
     scalar, kernel, layout, linalg, precision, tests
         See `Scalar`, `Kernel`, `Layout`, `Linalg`, `Precision` and `Tests`.
     reduction
@@ -447,6 +447,10 @@ class Op:
     sharding: str | Callable[[Node, Sequence[int | None]], int | str] = ""
     onnx: str | Callable[..., Any] = ""
     tests: Tests = Tests()
+
+    def __post_init__(self) -> None:
+        if not self.doc:
+            self.__dict__["doc"] = _summary(self.function)
 
     def __call__(self, *inputs: Node, name: str | None = None, **attrs: Any) -> Node:
         """Run the shape rule and make a node; operands must be nodes of the right dtypes."""
@@ -554,8 +558,12 @@ class Composite:
         if not self.name:
             self.__dict__["name"] = self.function.__name__
         if not self.doc:
-            summary = (self.function.__doc__ or "").partition("\n\n")[0]
-            self.__dict__["doc"] = " ".join(summary.split())
+            self.__dict__["doc"] = _summary(self.function)
+
+
+def _summary(function: Callable[..., Any] | None) -> str:
+    """Return the first paragraph of a docstring in one line."""
+    return " ".join((getattr(function, "__doc__", None) or "").partition("\n\n")[0].split())
 
 
 @functools.cache

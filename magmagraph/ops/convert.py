@@ -106,7 +106,6 @@ def _converted(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
 CAST = Op(
     name="cast",
     kind=Kind.ELEMENTWISE,
-    doc="Convert to another dtype.",
     rule=_cast_type,
     evaluate=_converted,
     scalar=Scalar(

@@ -57,7 +57,6 @@ STOP_GRADIENT = Op(
     name="stop_gradient",
     dtypes=INEXACT,
     kind=Kind.CONTROL,
-    doc="The operand, taken as a constant by gradients.",
     rule=_identity_type,
     evaluate=_identity,
     layout=Layout(alias=True),

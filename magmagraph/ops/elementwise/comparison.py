@@ -267,7 +267,6 @@ WHERE = Op(
     name="where",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
-    doc="Choose from x where a condition holds, else from y.",
     rule=_where_type,
     evaluate=lambda xp, condition, x, y: xp.where(condition, x, y),
     scalar=Scalar("a ? b : c"),

@@ -220,7 +220,6 @@ def _made(xp: Any, re: Any, im: Any) -> Any:
 MAKE_COMPLEX = Op(
     name="complex",
     kind=Kind.ELEMENTWISE,
-    doc="Make complex numbers of two parts.",
     onnx=onnx_pairs.Pairs("", onnx_pairs.of_real),
     rule=_made_type,
     evaluate=_made,

@@ -86,7 +86,6 @@ def ldexp(x1: Any, x2: Any) -> Node:
 LDEXP = Op(
     name="ldexp",
     kind=Kind.ELEMENTWISE,
-    doc="Multiplied by powers of two.",
     rule=_ldexp_type,
     evaluate=_ldexp,
     scalar=Scalar("$ldexp(a, b > 16384 ? 16384 : (int64_t)b)"),

@@ -247,7 +247,6 @@ def nextafter(x1: Any, x2: Any) -> Node:
 NEXTAFTER = Op(
     name="nextafter",
     kind=Kind.ELEMENTWISE,
-    doc="The next float in a direction.",
     rule=broadcast_floats,
     evaluate=numpy_named("nextafter"),
     scalar=Scalar("$nextafter(a, b)"),

@@ -150,7 +150,6 @@ TAKE = Op(
     name="take",
     dtypes=INEXACT,
     kind=Kind.INDEX,
-    doc="Elements at given positions along an axis.",
     rule=_take_type,
     attributes={"mode": "Literal['clip', 'wrap']"},
     evaluate=_take,

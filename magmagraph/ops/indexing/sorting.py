@@ -94,7 +94,6 @@ def _order_scratch(node: Node, threads: int) -> Extent:
 ARGSORT = Op(
     name="argsort",
     kind=Kind.INDEX,
-    doc="The positions that sort along an axis, stably.",
     rule=_argsort_type,
     evaluate=lambda xp, x, *, axis: xp.argsort(sortable(x), axis=axis, kind="stable"),
     kernel=Kernel(scratch=_order_scratch),
@@ -218,7 +217,6 @@ def sort(
 SORT = Op(
     name="sort",
     kind=Kind.INDEX,
-    doc="The elements in ascending order along an axis.",
     rule=_sort_type,
     batching="axes",
     evaluate=lambda xp, x, *, axis: xp.sort(sortable(x), axis=axis),
@@ -421,7 +419,6 @@ def _places_scratch(node: Node, threads: int) -> Extent:
 SEARCHSORTED = Op(
     name="searchsorted",
     kind=Kind.INDEX,
-    doc="Where values would stand in a sorted line.",
     rule=_searchsorted_type,
     attributes={"side": "Literal['left', 'right']"},
     evaluate=lambda xp, a, v, *, side: xp.searchsorted(sortable(a), sortable(v), side=side),

@@ -196,7 +196,6 @@ QR = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Orthonormal columns Q and an upper triangle R with A = Q R.",
     rule=_qr_type,
     attributes={"mode": "Literal['reduced', 'complete']"},
     linalg=Linalg(facts=_qr_facts),

@@ -316,7 +316,6 @@ REFINED_SOLVE = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=DOUBLE,
-    doc="The solution of A x = b, factored in low precision and refined to high.",
     rule=_solve_type,
     attributes={
         "assume": "Literal['general', 'positive']",

@@ -200,7 +200,6 @@ REFINED_EIGH = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=DOUBLE,
-    doc="Eigenvalues and eigenvectors, decomposed in low precision and refined to high.",
     rule=_eigh_type,
     attributes={"tolerance": "float | None", "max_iterations": "Count"},
     evaluate=_eigh,

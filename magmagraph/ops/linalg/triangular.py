@@ -288,7 +288,6 @@ TRIANGULAR_SOLVE = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The solutions of systems with triangular matrices.",
     rule=system_type,
     attributes={
         "lower": "bool",

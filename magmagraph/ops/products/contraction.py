@@ -156,7 +156,6 @@ MATMUL = Op(
     name="matmul",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
-    doc="Products of matrices, over broadcast leading axes.",
     rule=_matmul_type,
     evaluate=lambda xp, a, b: xp.matmul(a, b),
     gradient=_matmul_gradient,

@@ -124,7 +124,6 @@ PRODUCT_OF_OTHERS = Op(
     dtypes=INEXACT,
     # Neither elementwise nor a reduction: a scan, which keeps the shape and looks along axes.
     kind=Kind.INDEX,
-    doc="Multiply, for each element, all other elements along axes.",
     rule=_type,
     evaluate=_evaluate,
     gradient=_gradient,

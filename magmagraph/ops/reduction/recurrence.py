@@ -141,7 +141,6 @@ LINEAR_RECURRENCE = Op(
     name="linear_recurrence",
     dtypes=INEXACT,
     kind=Kind.INDEX,
-    doc="The running values of a linear recurrence along an axis.",
     rule=scan_type,
     batching="axes",
     evaluate=_recurrence,

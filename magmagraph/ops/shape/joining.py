@@ -100,7 +100,6 @@ BROADCAST_TO = Op(
     name="broadcast_to",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
-    doc="The elements repeated along new axes and axes of extent 1.",
     rule=_broadcast_type,
     evaluate=lambda xp, x, *, shape: xp.broadcast_to(x, shape),
     layout=Layout(view=_broadcast_view),
@@ -226,7 +225,6 @@ CONCATENATE = Op(
     name="concatenate",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
-    doc="Arrays joined along an axis that they have.",
     rule=_concatenate_type,
     evaluate=lambda xp, *operands, axis: xp.concatenate(operands, axis=axis),
     kernel=Kernel(

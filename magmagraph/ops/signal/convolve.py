@@ -271,7 +271,6 @@ def _correlated(a: Any, v: Any, mode: str = "valid", method: str = "direct") -> 
 CONVOLVE = Op(
     name="convolve",
     kind=Kind.CONVOLUTION,
-    doc="Convolve two signals along all axes.",
     rule=_result_type,
     attributes={
         "mode": "Literal['full', 'same', 'valid']",

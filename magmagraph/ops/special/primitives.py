@@ -158,7 +158,6 @@ def _zeta_gradient(node: Node, cotangent: Node) -> tuple[Refusal, Node]:
 ZETA = Op(
     name="zeta",
     kind=Kind.ELEMENTWISE,
-    doc="Evaluate the Hurwitz zeta function.",
     rule=broadcast_floats,
     evaluate=special("zeta"),
     scalar=Scalar("$zeta(a, b)"),

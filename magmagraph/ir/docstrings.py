@@ -64,6 +64,8 @@ def _parameters(thing: Any) -> list[str]:
         thing = inspect.unwrap(thing.__init__)  # type: ignore[misc]
         if not hasattr(thing, "__code__"):  # that of `object`
             return []
+    if signature := vars(thing).get("__signature__"):  # of a function that a family makes
+        return list(signature.parameters)
     code = thing.__code__
     names = code.co_varnames
     count = code.co_argcount + code.co_kwonlyargcount

@@ -167,36 +167,21 @@ def _logical(
     def function(x: Any, y: Any) -> Node:
         return record(truth(x), truth(y))
 
-    summary = f"Take the logical {word} of two truths; numbers are true where not zero."
     publish(
         function,
         name,
         __name__,
-        f"""{summary}
-
-Parameters
-----------
-x, y
-    Nodes, arrays or numbers, broadcast against each other.
-
-Returns
--------
-Node
-    Of the broadcast shape, bool. No gradient: boolean valued.
-
-Examples
---------
->>> import magmagraph as mg
->>> mg.{name}([True, True, False], [True, False, False]).eval()
-array({result})
-""",
+        f"Take the logical {word} of two truths; numbers are true where not zero.",
+        """
+        x, y: Nodes, arrays or numbers, broadcast against each other.
+        returns: Of the broadcast shape, bool. No gradient: boolean valued.
+        """,
+        f">>> mg.{name}([True, True, False], [True, False, False]).eval()\narray({result})",
     )
     record = {"and": BITWISE_AND, "or": BITWISE_OR, "exclusive or": BITWISE_XOR}[word]
     return function, Composite(
-        name=name,
         kind=Kind.ELEMENTWISE,
         function=function,
-        doc=summary,
         dtypes=INEXACT,
         tests=Tests(
             samples=lambda: [

@@ -5,7 +5,6 @@ How many elements differ is known only when a graph runs; see `ops.indexing.sele
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -274,31 +273,12 @@ def _kept(
     return where(there, values, as_dtype(fill, line.dtype))
 
 
-_OF_TWO = """{summary}
-
-Parameters
-----------
-ar1, ar2
-    Nodes or arrays; they are raveled, their dtypes promoted.
-size
-    See `unique`.
-fill_value
-    What stands for values that are missing; the smallest one unless said.
-
-Returns
--------
-Node
-    {returns}
-
-Raises
-------
-ShapeError
-    Without `size`.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
+_OF_TWO = """
+ar1, ar2: Nodes or arrays; they are raveled, their dtypes promoted.
+size: See `unique`.
+fill_value: What stands for values that are missing; the smallest one unless said.
+returns: {returns}
+raises ShapeError: Without `size`.
 """
 
 
@@ -322,8 +302,7 @@ def _of_two(
         first, second = promoted(ar1, ar2)
         return find(_PAIRS[name], ravel(first), ravel(second), size, fill_value)
 
-    doc = _OF_TWO.format(summary=summary, returns=returns, example=inspect.cleandoc(example))
-    publish(function, name, __name__, doc)
+    publish(function, name, __name__, summary, _OF_TWO.format(returns=returns), example)
     return function
 
 

@@ -62,31 +62,12 @@ def _accumulation(name: str) -> dict[str, Any]:
 
 # Scans of one operand.
 
-_DOC = """{summary}
-
-Parameters
-----------
-x
-    Node or array.
-axis
-    The axis; None ravels `x` first.
-{dtype}reverse
-    Run from the last element to the first.
-
-Returns
--------
-Node
-    {returns}
-
-Raises
-------
-ShapeError
-    If `x` has no such axis.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
+_FIELDS = """
+x: Node or array.
+axis: The axis; None ravels `x` first.
+{dtype}reverse: Run from the last element to the first.
+returns: {returns}
+raises ShapeError: If `x` has no such axis.
 """
 
 
@@ -261,13 +242,13 @@ def _running_extremum(name: str, function: str, word: str, result: str) -> Any:
         scan,
         name,
         __name__,
-        _DOC.format(
-            summary=f"Find the {word} element so far, along an axis.",
+        f"Find the {word} element so far, along an axis.",
+        _FIELDS.format(
             dtype="",
             returns="Of the shape and dtype of `x`; NaN from the first NaN on. The earliest of "
             "equal\n    elements has the gradient.",
-            example=f">>> mg.{name}([2.0, 1.0, 3.0]).eval()\narray({result}, dtype=float32)",
         ),
+        f">>> mg.{name}([2.0, 1.0, 3.0]).eval()\narray({result}, dtype=float32)",
     )
     op = _record(
         name,

@@ -25,13 +25,7 @@ from ..shape.joining import broadcast_to
 
 _INT64 = np.dtype(np.int64)
 
-WHERE = """
-where
-    Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-    have gradient 0, whatever their value."""
-INITIAL = """
-initial
-    A number, or a scalar node, that {use}."""
+INITIAL = "initial: A number, or a scalar node, that {use}."
 
 
 def mask_of(name: str, node: Node, where: Any) -> Node | None:

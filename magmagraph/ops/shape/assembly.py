@@ -53,21 +53,13 @@ def _at_least(name: str, ndim: int, where: str) -> Any:
         function,
         name,
         __name__,
-        f"""Give arrays at least {ndim} {"axes" if ndim > 1 else "axis"}.
-
-        Parameters
-        ----------
-        *arys
-            Nodes or arrays; those with as many axes stay as they are.
-
-        Returns
-        -------
-        Node, or a tuple of Node for several arguments
-            New axes of extent 1 stand {where}.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Give arrays at least {ndim} {'axes' if ndim > 1 else 'axis'}.",
+        f"""
+        *arys: Nodes or arrays; those with as many axes stay as they are.
+        returns (Node, or a tuple of Node for several arguments): New axes of extent 1 stand
+            {where}.
+        """,
+        f"""
         >>> mg.{name}(mg.constant([1, 2])).shape
         {(2,) if ndim == 1 else (1, 2) if ndim == 2 else (1, 2, 1)}
         """,
@@ -102,11 +94,6 @@ def _arrays(name: str, arrays: Any) -> list[Any]:
     return members
 
 
-_CAST = """
-dtype, casting
-    See `concatenate`."""
-
-
 def _stack(
     name: str, what: str, join: Callable[[list[Node]], Node], example: str, *, casts: bool = False
 ) -> Any:
@@ -122,27 +109,12 @@ def _stack(
         casting_function if casts else function,
         name,
         __name__,
-        f"""Join arrays {what}.
-
-Parameters
-----------
-tup
-    List of nodes or arrays; their dtypes are promoted.{_CAST if casts else ""}
-
-Returns
--------
-Node
-
-Raises
-------
-ShapeError
-    If the shapes do not fit, or there are no arrays.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
-""",
+        f"Join arrays {what}.",
+        "tup: List of nodes or arrays; their dtypes are promoted.\n"
+        + ("dtype, casting: See `concatenate`.\n" if casts else "")
+        + "returns:\n"
+        "raises ShapeError: If the shapes do not fit, or there are no arrays.",
+        example,
     )
 
 
@@ -291,29 +263,14 @@ def _split(name: str, axis: Callable[[Node], int], least: int, what: str, exampl
         function,
         name,
         __name__,
-        f"""Cut an array into pieces along {what}.
-
-Parameters
-----------
-ary
-    Node or array of at least {least} axes.
-indices_or_sections
-    See `split`.
-
-Returns
--------
-list of Node
-
-Raises
-------
-ShapeError
-    If there are too few axes, or the extent does not divide.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
-""",
+        f"Cut an array into pieces along {what}.",
+        f"""
+        ary: Node or array of at least {least} axes.
+        indices_or_sections: See `split`.
+        returns (list of Node):
+        raises ShapeError: If there are too few axes, or the extent does not divide.
+        """,
+        example,
     )
 
 

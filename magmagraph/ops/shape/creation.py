@@ -91,22 +91,13 @@ def _constant(name: str, number: int, word: str) -> tuple[Any, Any]:
         make,
         name,
         __name__,
-        f"""Make an array of {word}.
-
-        Parameters
-        ----------
-        shape
-            An extent or a sequence of extents: ints, names, Dims.
-        dtype
-            `mg.config.float_dtype` unless said.
-
-        Returns
-        -------
-        Node
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Make an array of {word}.",
+        """
+        shape: An extent or a sequence of extents: ints, names, Dims.
+        dtype: `mg.config.float_dtype` unless said.
+        returns:
+        """,
+        f"""
         >>> mg.{name}(3).eval()
         array([{number}., {number}., {number}.], dtype=float32)
         """,
@@ -115,22 +106,13 @@ def _constant(name: str, number: int, word: str) -> tuple[Any, Any]:
         make_like,
         f"{name}_like",
         __name__,
-        f"""Make an array of {word}, of the shape and dtype of another.
-
-        Parameters
-        ----------
-        x
-            Node or array whose values do not matter.
-        dtype, shape
-            Of the result; those of `x` unless said.
-
-        Returns
-        -------
-        Node
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Make an array of {word}, of the shape and dtype of another.",
+        """
+        x: Node or array whose values do not matter.
+        dtype, shape: Of the result; those of `x` unless said.
+        returns:
+        """,
+        f"""
         >>> mg.{name}_like(mg.constant([5, 6])).eval()
         array([{number}, {number}], dtype=int32)
         """,

@@ -54,23 +54,13 @@ def _window(
         function,
         name,
         __name__,
-        f"""Make the {what} window, {formula} for x from 0 to 1.
-
-        Parameters
-        ----------
-        M
-            Number of weights: an int, a name or a Dim.
-        dtype
-            `mg.config.float_dtype` unless said.
-
-        Returns
-        -------
-        Node
-            Of one axis; a single weight is 1.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Make the {what} window, {formula} for x from 0 to 1.",
+        """
+        M: Number of weights: an int, a name or a Dim.
+        dtype: `mg.config.float_dtype` unless said.
+        returns: Of one axis; a single weight is 1.
+        """,
+        f"""
         >>> mg.{name}(5).eval().round(2)
         array({example}, dtype=float32)
         """,

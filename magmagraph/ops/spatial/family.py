@@ -25,29 +25,10 @@ _SHAPES = {
     3: """Of shape ``(batch, channels, d, h, w)``, or ``(batch, d, h, w, channels)`` with layout
     ``"NDHWC"``.""",
 }
-_DOC = """{summary}
-
-Parameters
-----------
-x
-    {shape}
-{options}
-    As for `{like}`.
-
-Returns
--------
-Node
-    As `{like}` gives it.
-
-Raises
-------
-ShapeError, DTypeError
-    As for `{raises}`.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
+_FIELDS = """x: {shape}
+{options}: As for `{like}`.
+returns: As `{like}` gives it.
+raises ShapeError, DTypeError: As for `{raises}`.
 """
 
 
@@ -76,12 +57,11 @@ def publish_spatial(
     """
     signature = inspect.signature(function)
     assert signature == inspect.signature(like), name
-    doc = _DOC.format(
-        summary=summary,
+    fields = _FIELDS.format(
         shape=_SHAPES[count],
         options=", ".join(list(signature.parameters)[1:]),
         like=like.__name__,
         raises=raises or like.__name__,
-        example=inspect.cleandoc(example),
     )
-    return cast("Callable[P, Node]", publish(function, name, like.__module__, doc))
+    published = publish(function, name, like.__module__, summary, fields, example)
+    return cast("Callable[P, Node]", published)

@@ -69,18 +69,13 @@ def unknown(name: str, parameter: str, reason: str = "has no closed form") -> Re
     )
 
 
-def _sections(parameters: Sequence[str], summary: str, notes: str, example: str) -> str:
+def _fields(parameters: Sequence[str]) -> str:
     about = "Node or array" if len(parameters) == 1 else "Nodes, arrays or numbers that broadcast"
     shape = f"shape of `{parameters[0]}`" if len(parameters) == 1 else "broadcast shape"
-    parts = [
-        summary,
-        f"Parameters\n----------\n{', '.join(parameters)}\n    {about}; ints become floats.",
-        f"Returns\n-------\nNode\n    Of the {shape} and the float dtype.",
-        f"Examples\n--------\n>>> import magmagraph as mg\n{inspect.cleandoc(example)}",
-    ]
-    if notes:
-        parts.insert(1, inspect.cleandoc(notes))
-    return "\n\n".join(parts)
+    return (
+        f"{', '.join(parameters)}: {about}; ints become floats.\n"
+        f"returns: Of the {shape} and the float dtype."
+    )
 
 
 def _published(
@@ -103,9 +98,9 @@ def _published(
     def function(*given: Any, **named: Any) -> Node:
         return body(*floats(name, *signature.bind(*given, **named).args))
 
-    publish(function, name, module, _sections(names, *texts))
     function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
+    summary, notes, example = texts
+    return publish(function, name, module, summary, notes, _fields(names), example)
 
 
 def _misfits(record: str, parameters: str) -> list[BadSample]:

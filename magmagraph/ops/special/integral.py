@@ -148,23 +148,11 @@ def _fresnel_phase(x: Node) -> Node:
 _fresnel_sine = _part("fresnel_sine", "fresnel", 0, lambda x: sin(_fresnel_phase(x)), None)
 _fresnel_cosine = _part("fresnel_cosine", "fresnel", 1, lambda x: cos(_fresnel_phase(x)), None)
 
-_PAIR = """{summary}
-
-{notes}
-
-Parameters
-----------
-x
-    Node or array; ints become floats.
-
-Returns
--------
-SinCos
-    The two nodes, `sine` and `cosine`, each of the shape and float dtype of `x`.
-
-Examples
---------
->>> import magmagraph as mg
+_FIELDS = """
+x: Node or array; ints become floats.
+returns (SinCos): The two nodes, `sine` and `cosine`, each of the shape and float dtype of `x`.
+"""
+_EXAMPLE = """
 >>> sine, cosine = mg.special.{name}([1.0, 2.0])
 >>> sine.eval().round(4), cosine.eval().round(4)
 ({sine}, {cosine})
@@ -184,8 +172,8 @@ def _pair(
         return SinCos(parts[0](node), parts[1](node))
 
     sine, cosine = (f"array({value}, dtype=float32)" for value in values)
-    text = _PAIR.format(summary=summary, notes=notes, name=name, sine=sine, cosine=cosine)
-    publish(function, name, __name__, text)  # type: ignore[arg-type]
+    example = _EXAMPLE.format(name=name, sine=sine, cosine=cosine)
+    publish(function, name, __name__, summary, notes, _FIELDS, example)  # type: ignore[arg-type]
     record = Composite(
         name=name,
         kind=Kind.ELEMENTWISE,

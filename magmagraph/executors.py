@@ -59,16 +59,10 @@ class Processes(ThreadPoolExecutor):
     `ProcessPoolExecutor` and loky give up all calls of a pool in which one process dies. Here each
     thread of a pool of threads owns a `ProcessPoolExecutor` of one process.
 
-    Parameters
-    ----------
-    workers
-        How many processes.
-    threads
-        Threads of numerical libraries in each; an equal part of the cores unless given.
-    timeout
-        Seconds after which a call's process is ended; the call raises TimeoutError.
-    prepare
-        Called in each process before its first call, for which no time is counted.
+    workers: How many processes.
+    threads: Threads of numerical libraries in each; an equal part of the cores unless given.
+    timeout: Seconds after which a call's process is ended; the call raises TimeoutError.
+    prepare: Called in each process before its first call, for which no time is counted.
     """
 
     def __init__(

@@ -35,20 +35,12 @@ COMPLEX128 = COMPLEXES[0]
 class TargetReport:
     """How far the gradient of one target is from the differences.
 
-    Attributes
-    ----------
-    name
-        The target's name, or its place among the arguments.
-    compared, elements
-        How many of its elements were compared, out of how many.
-    error
-        The largest absolute difference between gradient and central difference.
-    relative
-        The largest ratio of a difference to what is allowed for it; above 1 is a mismatch.
-    index
-        The element with the largest ratio.
-    gradient, difference
-        The two values at that element; complex where the target is.
+    name: The target's name, or its place among the arguments.
+    compared, elements: How many of its elements were compared, out of how many.
+    error: The largest absolute difference between gradient and central difference.
+    relative: The largest ratio of a difference to what is allowed for it; above 1 is a mismatch.
+    index: The element with the largest ratio.
+    gradient, difference: The two values at that element; complex where the target is.
     """
 
     name: str

@@ -27,14 +27,9 @@ _CHUNK = 1 << 16
 class RemoteFile:
     """A file with the same name at each of several addresses.
 
-    Attributes
-    ----------
-    name : str
-        The name of the file.
-    size : int
-        Its length in bytes.
-    sha256 : str
-        The checksum of its content, in hexadecimal.
+    name (str): The name of the file.
+    size (int): Its length in bytes.
+    sha256 (str): The checksum of its content, in hexadecimal.
     """
 
     name: str

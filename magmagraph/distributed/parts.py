@@ -32,10 +32,7 @@ __all__ = ["Parts"]
 class Parts:
     """How variables are cut for the ranks of a group.
 
-    Parameters
-    ----------
-    group, size
-        Axes of the mesh, and how many ranks differ in them.
+    group, size: Axes of the mesh, and how many ranks differ in them.
     """
 
     def __init__(self, group: tuple[str, ...], size: int) -> None:

@@ -29,16 +29,11 @@ SCHEDULES = ("gpipe", "1f1b")
 class Pipe:
     """What the pass is told of a pipeline.
 
-    Attributes
-    ----------
-    group, stages, stage
-        Axes of the mesh along which stages differ, how many there are, and which is this rank's.
-    micro_batches, schedule, first
-        As of `PipelineParallel`.
-    ranks
-        Those that have the stages.
-    elsewhere
-        Noted here: states that other ranks renew, and which.
+    group, stages, stage: Axes of the mesh along which stages differ, how many there are, and which
+        is this rank's.
+    micro_batches, schedule, first: As of `PipelineParallel`.
+    ranks: Those that have the stages.
+    elsewhere: Noted here: states that other ranks renew, and which.
     """
 
     group: tuple[str, ...]

@@ -22,10 +22,7 @@ __all__ = ["Sums"]
 class Sums:
     """Variables of an optimizer that hold each rank's term of a sum.
 
-    Parameters
-    ----------
-    group
-        Axes of the mesh along which the ranks differ.
+    group: Axes of the mesh along which the ranks differ.
     """
 
     def __init__(self, group: tuple[str, ...]) -> None:

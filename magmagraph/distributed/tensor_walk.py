@@ -66,10 +66,7 @@ def spread(
 class _Walk:
     """One walk over a program, with some variables cut.
 
-    Attributes
-    ----------
-    wanted
-        Variables that should have been cut, too, and along which axis.
+    wanted: Variables that should have been cut, too, and along which axis.
     """
 
     def __init__(

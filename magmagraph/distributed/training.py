@@ -46,15 +46,8 @@ class Team:
 
     All ranks call the same methods in the same order.
 
-    Parameters
-    ----------
-    distribute
-        The strategy, as `mg.function` takes it.
-
-    Attributes
-    ----------
-    shard
-        Which part of each batch this rank takes, and of how many.
+    distribute: The strategy, as `mg.function` takes it.
+    shard: Which part of each batch this rank takes, and of how many.
     """
 
     def __init__(self, distribute: Any) -> None:

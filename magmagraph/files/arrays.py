@@ -34,11 +34,8 @@ _CHUNK = 1 << 24
 def checked_size(shape: Iterable[Any], itemsize: int, what: str = "it") -> int:
     """Return the bytes of an array that a header states.
 
-    Raises
-    ------
-    Damaged
-        If the extents are no whole numbers of at least 0, are more than 64, or the elements more
-        than an array can have.
+    raises Damaged: If the extents are no whole numbers of at least 0, are more than 64, or the
+        elements more than an array can have.
     """
     extents = tuple(shape)
     if len(extents) > MOST_AXES:

@@ -208,19 +208,10 @@ class Archive:
 
     Members are stored or deflated: other methods unpack in steps of any size.
 
-    Parameters
-    ----------
-    file : file object
-        Of bytes, that can seek.
-    length : int
-        Its length in bytes.
-
-    Attributes
-    ----------
-    members : dict of str to zipfile.ZipInfo
-        By name, in the order of the archive.
-    comment : bytes
-        What follows the archive's directory.
+    file (file object): Of bytes, that can seek.
+    length (int): Its length in bytes.
+    members (dict of str to zipfile.ZipInfo): By name, in the order of the archive.
+    comment (bytes): What follows the archive's directory.
     """
 
     def __init__(self, file: BinaryIO, length: int) -> None:
@@ -245,10 +236,7 @@ class Archive:
     def open(self, name: str) -> Iterator[tuple[BinaryIO, int]]:
         """Open a member, and give it with its length; it counts toward the limit.
 
-        Raises
-        ------
-        Damaged
-            If all members that were opened are longer than the limit together.
+        raises Damaged: If all members that were opened are longer than the limit together.
         """
         entry = self.members[name]
         if entry.file_size > self._left:
@@ -276,10 +264,7 @@ def check_length(what: str, size: int, limit: int) -> None:
 def parse_json(content: bytes | str, what: str) -> Any:
     """Return the value of a JSON text, of at most 16 MiB and 100 levels.
 
-    Raises
-    ------
-    Damaged
-        If it is longer or deeper, no JSON, or gives a key twice.
+    raises Damaged: If it is longer or deeper, no JSON, or gives a key twice.
     """
     check_length(what, len(content), LARGEST_JSON)
     try:

@@ -78,12 +78,8 @@ def home_cache() -> Path | None:
 def check_folder(folder: str | os.PathLike[str]) -> None:
     """Check that only this user and root can change what a folder holds.
 
-    Raises
-    ------
-    Untrusted
-        Another user can change the folder, or replace it.
-    OSError
-        There is no such folder.
+    raises Untrusted: Another user can change the folder, or replace it.
+    raises OSError: There is no such folder.
     """
     if _USERS:
         _check_own(_resolved(_absolute(folder)))
@@ -92,12 +88,8 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
 def make_folder(folder: str | os.PathLike[str]) -> None:
     """Make a folder that only this user can use, with missing ones above it, and check it.
 
-    Raises
-    ------
-    Untrusted
-        Another user can change the folder, or replace it.
-    OSError
-        It cannot be made.
+    raises Untrusted: Another user can change the folder, or replace it.
+    raises OSError: It cannot be made.
     """
     try:
         check_folder(folder)
@@ -120,10 +112,7 @@ def temporary_folder(prefix: str = "magmagraph-") -> str:
     It is made in the system's temporary folder, or in another usual one if other users could
     replace it there.
 
-    Raises
-    ------
-    OSError
-        No such folder can be made.
+    raises OSError: No such folder can be made.
     """
     import tempfile
 
@@ -380,12 +369,8 @@ def read_installed(path: Path) -> bytes:
     user, to root or to the owner of the package, and no more users can write it and its folder
     than can write the package.
 
-    Raises
-    ------
-    Untrusted
-        Another user could have written it.
-    OSError
-        It cannot be read.
+    raises Untrusted: Another user could have written it.
+    raises OSError: It cannot be read.
     """
     flags = os.O_RDONLY | _SAFELY & ~getattr(os, "O_NOFOLLOW", 0)  # installers make links
     try:

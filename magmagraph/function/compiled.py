@@ -502,10 +502,7 @@ class Function:
     def _within_limit(self, plan: Any, sizes: dict[str, int]) -> Any:
         """Return a plan for sizes that fits into the limit of memory: this one, or one made anew.
 
-        Raises
-        ------
-        MemoryLimitError
-            None fits.
+        raises MemoryLimitError: None fits.
         """
         limit = self._settings["memory_limit"]
         memory = self._memory_of(plan)
@@ -1214,12 +1211,8 @@ class Function:
 def check_settings(settings: dict[str, Any]) -> None:
     """Check settings of a function, and replace its options by a copy.
 
-    Raises
-    ------
-    ConfigError
-        A precision or ``nan=`` is none.
-    PassError
-        A pass is unknown or cannot be skipped, or an option is unknown.
+    raises ConfigError: A precision or ``nan=`` is none.
+    raises PassError: A pass is unknown or cannot be skipped, or an option is unknown.
     """
     from ..passes import pipeline
 

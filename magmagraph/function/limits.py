@@ -25,10 +25,7 @@ _MOST = 1 << 40  # of a dimension: above, nothing bounds it
 def bytes_of(limit: Any) -> int:
     """Return the bytes that a limit says: a number, or a text with a unit.
 
-    Raises
-    ------
-    ConfigError
-        It is neither, or not positive.
+    raises ConfigError: It is neither, or not positive.
 
     Examples
     --------

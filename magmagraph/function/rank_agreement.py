@@ -33,26 +33,14 @@ def _apart(every: Sequence[Any], label: str) -> str:
 class Together:
     """How the ranks that run a function together begin its calls.
 
-    Attributes
-    ----------
-    world
-        The ranks that were current when the function was made; None where it runs on each for
+    world: As above.
+    name: Of the function, for messages.
+    world: The ranks that were current when the function was made; None where it runs on each for
         itself.
-    ranks
-        All that the plan speaks to, known when there is a plan; None for itself alone.
-    met
-        Whether they have met in the call that runs.
-    asked
-        Whether they have begun to make the plan.
-    alike
-        Whether no step raises on one rank alone.
-
-    Parameters
-    ----------
-    world
-        As above.
-    name
-        Of the function, for messages.
+    ranks: All that the plan speaks to, known when there is a plan; None for itself alone.
+    met: Whether they have met in the call that runs.
+    asked: Whether they have begun to make the plan.
+    alike: Whether no step raises on one rank alone.
     """
 
     def __init__(self, world: Communicator | None, name: str | None) -> None:

@@ -37,10 +37,7 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 class Traced:
     """A Python function that runs compiled. Made by `jit`.
 
-    Attributes
-    ----------
-    traces
-        How many graphs were made of the function.
+    traces: How many graphs were made of the function.
     """
 
     __wrapped__: Callable[..., Any]

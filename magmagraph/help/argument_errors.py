@@ -149,12 +149,8 @@ def tell(
 def tell_classes(namespace: dict[str, Any], names: Iterable[str], *methods: str) -> None:
     """Wrap the public classes of a module: where instances are made, and their public methods.
 
-    Parameters
-    ----------
-    namespace, names
-        As of `tell`.
-    methods
-        Names of further methods, such as ``"__call__"``.
+    namespace, names: As of `tell`.
+    methods: Names of further methods, such as ``"__call__"``.
     """
     for name in names:
         value = namespace.get(name)

@@ -21,16 +21,10 @@ VERSION = 1  # of the JSON text
 class Stage:
     """The effect of one pass on the node.
 
-    Attributes
-    ----------
-    name
-        The pass.
-    rules
-        The rules that replaced it, in order.
-    text
-        What happened, in words.
-    nodes
-        The nodes that compute it after the pass; empty once nothing does.
+    name: The pass.
+    rules: The rules that replaced it, in order.
+    text: What happened, in words.
+    nodes: The nodes that compute it after the pass; empty once nothing does.
     """
 
     name: str
@@ -43,24 +37,15 @@ class Stage:
 class KernelUse:
     """The step of the plan that computes the node.
 
-    Attributes
-    ----------
-    step
-        Its number.
-    family
-        The kernel family: fused, gemm, gemv, scatter, copy or array.
-    slot
-        Number of the slot that the result is written to.
-    place
-        Where that slot lies.
-    in_place
-        True where the result overwrites an operand.
-    inside
-        True where the kernel computes the node on the way to its result.
-    ways
-        How a product runs, and why, for each set of sizes that the function was called with.
-    fallbacks
-        What runs in place of the family that is for the operation, and why; empty where that runs.
+    step: Its number.
+    family: The kernel family: fused, gemm, gemv, scatter, copy or array.
+    slot: Number of the slot that the result is written to.
+    place: Where that slot lies.
+    in_place: True where the result overwrites an operand.
+    inside: True where the kernel computes the node on the way to its result.
+    ways: How a product runs, and why, for each set of sizes that the function was called with.
+    fallbacks: What runs in place of the family that is for the operation, and why; empty where that
+        runs.
     """
 
     step: int
@@ -88,18 +73,11 @@ class KernelUse:
 class Explanation(Displayed):
     """The history of a node through the passes.
 
-    Attributes
-    ----------
-    node
-        The node that was asked about.
-    sources
-        The user's nodes that are one with it in the graph, each with a line of its own.
-    stages
-        A stage for each pass that changed it, or that says why it did not.
-    kernels
-        The steps that compute it.
-    memory
-        Where its value lies, for one that no kernel computes: a feed, a variable, a constant.
+    node: The node that was asked about.
+    sources: The user's nodes that are one with it in the graph, each with a line of its own.
+    stages: A stage for each pass that changed it, or that says why it did not.
+    kernels: The steps that compute it.
+    memory: Where its value lies, for one that no kernel computes: a feed, a variable, a constant.
     """
 
     node: Node

@@ -22,14 +22,9 @@ OPERANDS = "operands"  # the rule's name for a node made again because its opera
 class Move:
     """One replacement: `new` computes what `old` did, or holds it inside.
 
-    Attributes
-    ----------
-    rule
-        The rule of the pass.
-    old, new
-        The nodes.
-    inside
-        True where `new` computes `old` without returning it.
+    rule: The rule of the pass.
+    old, new: The nodes.
+    inside: True where `new` computes `old` without returning it.
     """
 
     rule: str

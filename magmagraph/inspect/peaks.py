@@ -44,18 +44,12 @@ class Store(Protocol):
 class Peaks:
     """The most that a device does, measured once with the library's own kernels.
 
-    Attributes
-    ----------
-    machine
-        Its name.
-    gigabytes_per_second
-        Bytes read and written by an elementwise kernel over arrays larger than caches.
-    gigaflops
-        Of a product of large matrices, by dtype; "tf32" for float32 with tf32 products.
-    latency
-        Nanoseconds of a kernel that does next to nothing.
-    levels
-        Caches, the nearest first, and memory; memory alone where nothing else is known.
+    machine: Its name.
+    gigabytes_per_second: Bytes read and written by an elementwise kernel over arrays larger than
+        caches.
+    gigaflops: Of a product of large matrices, by dtype; "tf32" for float32 with tf32 products.
+    latency: Nanoseconds of a kernel that does next to nothing.
+    levels: Caches, the nearest first, and memory; memory alone where nothing else is known.
 
     Notes
     -----

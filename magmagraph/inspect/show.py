@@ -25,10 +25,7 @@ _DRAWN = 600  # nodes up to which a notebook shows a picture at once
 class Shown:
     """Something to look at.
 
-    Parameters
-    ----------
-    what, source, evidence
-        As of `show`.
+    what, source, evidence: As of `show`.
     """
 
     def __init__(

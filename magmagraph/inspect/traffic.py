@@ -24,16 +24,11 @@ Piece = tuple[str, int]  # of memory: its slot, or where in the arena it begins
 class Level:
     """A cache, or the main memory, measured.
 
-    Attributes
-    ----------
-    name
-        "L1", "L2", ..., or "memory".
-    bytes
-        What it holds, of all cores that take part; None of memory.
-    read
-        1e9 bytes a second of a kernel that reads arrays that lie there, and writes little.
-    copied
-        1e9 bytes a second, read and written, of a kernel that writes an array as large as it reads.
+    name: "L1", "L2", ..., or "memory".
+    bytes: What it holds, of all cores that take part; None of memory.
+    read: 1e9 bytes a second of a kernel that reads arrays that lie there, and writes little.
+    copied: 1e9 bytes a second, read and written, of a kernel that writes an array as large as it
+        reads.
     """
 
     name: str

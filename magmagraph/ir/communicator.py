@@ -136,14 +136,9 @@ class Communicator(abc.ABC):
     given, which may be the operand itself. Reductions give the same bits on all ranks; those of
     16-bit floats are made in float32 and rounded once.
 
-    Attributes
-    ----------
-    rank
-        This rank's number.
-    size
-        Number of ranks.
-    kind
-        What carries the messages, in a word.
+    rank: This rank's number.
+    size: Number of ranks.
+    kind: What carries the messages, in a word.
     """
 
     kind = "none"
@@ -167,10 +162,7 @@ class Communicator(abc.ABC):
     def arranged(self, mesh: Mesh) -> Communicator:
         """Return this communicator with its ranks arranged in a mesh.
 
-        Raises
-        ------
-        GraphError
-            The mesh has another number of ranks.
+        raises GraphError: The mesh has another number of ranks.
         """
         if mesh.size != self.size:
             raise GraphError(
@@ -204,10 +196,7 @@ class Communicator(abc.ABC):
     def subset(self, members: Sequence[int]) -> Communicator:
         """Return the communicator of some ranks, in their order; they alone call it.
 
-        Raises
-        ------
-        GraphError
-            A rank is named twice or does not exist, or this one is not among them.
+        raises GraphError: A rank is named twice or does not exist, or this one is not among them.
         """
         chosen = tuple(members)
         if len(set(chosen)) < len(chosen) or not {self.rank} <= set(chosen) <= {*range(self.size)}:

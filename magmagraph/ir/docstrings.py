@@ -17,7 +17,8 @@ signature, Returns, Raises, and Examples, which begin with the import of the pac
 parentheses, ``steps (int): Until the rate is reached.``; without one `returns` is a Node. Several
 parameters may share a line, ``low, high: The interval.``; lines that go on are indented. `COMMON`
 has the text of parameters without a line, here `keepdims`. Sections that have a heading of their
-own, such as Notes, follow the fields and stay as they are.
+own, such as Notes, follow the fields and stay as they are. What is not public has the same fields,
+and stays as it is written.
 """
 
 from __future__ import annotations

@@ -39,14 +39,9 @@ Arguments = TypeVarTuple("Arguments")
 class Trace:
     """What became of what: graph nodes to the user's nodes, and the rules between.
 
-    Attributes
-    ----------
-    sources
-        Graph node -> the user's nodes that were frozen into it.
-    made_by
-        Graph node -> (pass name, rule name, the node it replaced), as first made.
-    became
-        Graph node -> [(pass name, rule name, replacement)].
+    sources: Graph node -> the user's nodes that were frozen into it.
+    made_by: Graph node -> (pass name, rule name, the node it replaced), as first made.
+    became: Graph node -> [(pass name, rule name, replacement)].
     """
 
     def __init__(self) -> None:

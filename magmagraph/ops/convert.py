@@ -224,12 +224,8 @@ def converted(
 ) -> tuple[Node, ...]:
     """Return operands in the dtype that the user wants, where NumPy's rule of casts allows it.
 
-    Raises
-    ------
-    DTypeError
-        If it does not.
-    ConfigError
-        If there is no such rule.
+    raises DTypeError: If it does not.
+    raises ConfigError: If there is no such rule.
     """
     if casting not in _CASTING:
         raise ConfigError(

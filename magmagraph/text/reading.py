@@ -128,14 +128,9 @@ def load_graph(
 class Reader(Rows):
     """One text that is being read.
 
-    Parameters
-    ----------
-    text
-        The text.
-    error
-        The class of its errors.
-    data, values
-        As of `load`.
+    text: The text.
+    error: The class of its errors.
+    data, values: As of `load`.
     """
 
     def __init__(

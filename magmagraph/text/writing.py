@@ -123,10 +123,7 @@ class Code:
 class Writer:
     """One text in the making: which extents and which data it has come to.
 
-    Attributes
-    ----------
-    data
-        Digest -> array, of the constants that are too long for their line.
+    data: Digest -> array, of the constants that are too long for their line.
     """
 
     def __init__(self) -> None:

@@ -51,12 +51,8 @@ class Form(enum.Enum):
 class Message:
     """A collective of a plan.
 
-    Attributes
-    ----------
-    form
-        What it moves.
-    bytes
-        Of the larger of what goes in and what comes out of one rank.
+    form: What it moves.
+    bytes: Of the larger of what goes in and what comes out of one rank.
     """
 
     form: Form
@@ -295,10 +291,7 @@ class Wait:
 class Timeline:
     """What one rank does in a step: computing, starts of collectives, and waits for them.
 
-    Attributes
-    ----------
-    events
-        In their order.
+    events: In their order.
     """
 
     events: tuple[Compute | Start | Wait, ...]

@@ -34,20 +34,12 @@ _WORTH = 1.05  # times as fast as fewer ranks, from which on more of them are pr
 class Proposal:
     """One way of running a step, and what it takes.
 
-    Attributes
-    ----------
-    ranks
-        How many.
-    algorithm
-        How gradients travel.
-    rows
-        Of the batch on the rank that has the most.
-    seconds
-        Of a step.
-    compute
-        Of it, seconds of computing.
-    bytes
-        Of reductions that each rank takes part in.
+    ranks: How many.
+    algorithm: How gradients travel.
+    rows: Of the batch on the rank that has the most.
+    seconds: Of a step.
+    compute: Of it, seconds of computing.
+    bytes: Of reductions that each rank takes part in.
     """
 
     ranks: int
@@ -66,18 +58,11 @@ class Proposal:
 class StrategyPlan:
     """What a function would take on some numbers of ranks.
 
-    Attributes
-    ----------
-    proposals : list of Proposal
-        Every way that was looked at.
-    rows : int
-        Of the whole batch.
-    links : Links
-        What messages cost.
-    cores : int or None
-        That all ranks share.
-    timelines : dict
-        By number of ranks, what one of them does in a step.
+    proposals (list of Proposal): Every way that was looked at.
+    rows (int): Of the whole batch.
+    links (Links): What messages cost.
+    cores (int or None): That all ranks share.
+    timelines (dict): By number of ranks, what one of them does in a step.
     """
 
     def __init__(
@@ -145,10 +130,7 @@ class StrategyPlan:
     def simulate(self, ranks: int, algorithm: str = "auto", **options: Any) -> Simulated:
         """Let ranks go through their timeline, by events; options are those of `simulate`.
 
-        Raises
-        ------
-        ConfigError
-            If `plan` was not asked for this number of ranks.
+        raises ConfigError: If `plan` was not asked for this number of ranks.
         """
         if ranks not in self.timelines:
             raise ConfigError(

@@ -43,13 +43,9 @@ _LATE = tuple(float(seconds) for seconds in np.geomspace(1e-6, 4e-3, 60))  # tha
 class Phase:
     """A stretch of computing between two meetings, alone and beside the other ranks.
 
-    Attributes
-    ----------
-    memory
-        Whether it passes over memory; else it multiplies matrices that stay in caches.
-    alone, together
-        Seconds: of one rank while the others sleep; of all ranks until the last one is done, less
-        what a meeting takes with nothing before it.
+    memory: Whether it passes over memory; else it multiplies matrices that stay in caches.
+    alone, together: Seconds: of one rank while the others sleep; of all ranks until the last one is
+        done, less what a meeting takes with nothing before it.
     """
 
     memory: bool

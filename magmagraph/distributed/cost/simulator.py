@@ -23,19 +23,12 @@ WAYS = ("auto", "ring", "torus", "parameter_server", "async")
 class Simulated:
     """What a simulation found.
 
-    Attributes
-    ----------
-    ranks
-        Ranks that compute; a parameter server is one more.
-    algorithm
-        How gradients travel.
-    seconds
-        Of a step: from one update with the work of all ranks to the next. Asynchronous workers
+    ranks: Ranks that compute; a parameter server is one more.
+    algorithm: How gradients travel.
+    seconds: Of a step: from one update with the work of all ranks to the next. Asynchronous workers
         make as many updates in this time as there are ranks.
-    idle
-        The share of its time in which a rank does not compute.
-    staleness
-        Of asynchronous workers: how often a gradient was so many updates old when it came.
+    idle: The share of its time in which a rank does not compute.
+    staleness: Of asynchronous workers: how often a gradient was so many updates old when it came.
     """
 
     ranks: int

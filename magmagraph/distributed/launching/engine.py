@@ -28,14 +28,9 @@ _NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
 class Engine:
     """A program that starts ranks.
 
-    Attributes
-    ----------
-    path : str
-        Of the program.
-    family : str
-        "mpich" (with all whose starter is Hydra), "openmpi", "intel", or "other".
-    version : str
-        As the program says it.
+    path (str): Of the program.
+    family (str): "mpich" (with all whose starter is Hydra), "openmpi", "intel", or "other".
+    version (str): As the program says it.
     """
 
     path: str

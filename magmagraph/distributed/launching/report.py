@@ -27,20 +27,12 @@ __all__ = [
 class Failure:
     """Why a job has ended.
 
-    Attributes
-    ----------
-    ranks : tuple of int
-        Those that failed; empty where the job did not come so far.
-    kind : str
-        "exception", "exit", "killed", "stopped", "silent", "hang", or "start".
-    text : str
-        What happened, without the ranks.
-    where : str
-        The line, as ``file:line in name``; empty if it is not known.
-    trace : str
-        The traceback or the stack.
-    status : int
-        The exit status of the job.
+    ranks (tuple of int): Those that failed; empty where the job did not come so far.
+    kind (str): "exception", "exit", "killed", "stopped", "silent", "hang", or "start".
+    text (str): What happened, without the ranks.
+    where (str): The line, as ``file:line in name``; empty if it is not known.
+    trace (str): The traceback or the stack.
+    status (int): The exit status of the job.
     """
 
     ranks: tuple[int, ...]

@@ -193,10 +193,7 @@ def dtype_of(number: int) -> np.dtype | None:
 def array_of(tensor: Any) -> np.ndarray:
     """Return a tensor's elements, in ONNX's own dtypes; strings as objects.
 
-    Raises
-    ------
-    Damaged
-        If it has not as many elements as it says.
+    raises Damaged: If it has not as many elements as it says.
     """
     _count(tensor)
     if len(tensor.dims) > 64:

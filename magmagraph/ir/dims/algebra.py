@@ -177,10 +177,7 @@ def _enclosed(extent: Extent) -> str:
 def lower(extent: Extent) -> int | float:
     """Bound an extent from below, for all sizes of its dimensions.
 
-    Returns
-    -------
-    int or -inf
-        Every value is at least this. It need not be the largest such number.
+    returns (int or -inf): Every value is at least this. It need not be the largest such number.
     """
     if isinstance(extent, (int, np.integer)):
         return int(extent)

@@ -111,18 +111,11 @@ def _substituted(atom: Atom, mapping: Mapping[str, Extent]) -> Extent:
 class BindingFailure:
     """Why actual shapes do not fit symbolic ones.
 
-    Parameters
-    ----------
-    index : int
-        Which shape.
-    axis : int or None
-        Where in it; None if the ranks differ.
-    expected : int or Dim
-        The extent (or the rank) that it should have.
-    actual : int
-        The one that it has.
-    reason : str
-        The same in words.
+    index (int): Which shape.
+    axis (int or None): Where in it; None if the ranks differ.
+    expected (int or Dim): The extent (or the rank) that it should have.
+    actual (int): The one that it has.
+    reason (str): The same in words.
     """
 
     index: int

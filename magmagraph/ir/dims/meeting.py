@@ -45,14 +45,9 @@ class Constraint:
 class BroadcastFailure(ShapeError):
     """Two operands of a broadcast do not meet.
 
-    Attributes
-    ----------
-    axis : int
-        The axis of the result, counted from the right: -1 is the last.
-    first, second : int
-        Which operands.
-    left, right : int or Dim
-        Their extents there.
+    axis (int): The axis of the result, counted from the right: -1 is the last.
+    first, second (int): Which operands.
+    left, right (int or Dim): Their extents there.
     """
 
     def __init__(self, axis: int, first: int, second: int, left: Extent, right: Extent) -> None:
@@ -215,11 +210,8 @@ def exact_divide(
 ) -> Extent | None:
     """Divide where the division must come out even, as for the -1 of a reshape.
 
-    Returns
-    -------
-    int or Dim or None
-        The quotient, under a constraint where only the call can tell that it is exact; None where
-        it cannot be exact.
+    returns (int or Dim or None): The quotient, under a constraint where only the call can tell that
+        it is exact; None where it cannot be exact.
 
     Examples
     --------

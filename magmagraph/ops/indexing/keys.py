@@ -173,17 +173,11 @@ def _expanded(call: Call, key: Any, ndim: int) -> tuple[list[Any], int | None]:
 class Selection(NamedTuple):
     """What a subscript selects: a cut along every axis, then elements at computed positions.
 
-    Attributes
-    ----------
-    starts, steps, counts
-        The cut: first position, distance and number along every axis.
-    shape
-        Of the cut elements, without the axes of ints and with those of None.
-    arrays
-        Axes of that shape with the integer nodes that subscript them.
-    together
-        Whether nothing stands between the ints and arrays of the key. The axes of the arrays then
-        take the place of the first; else they stand in front, as in NumPy.
+    starts, steps, counts: The cut: first position, distance and number along every axis.
+    shape: Of the cut elements, without the axes of ints and with those of None.
+    arrays: Axes of that shape with the integer nodes that subscript them.
+    together: Whether nothing stands between the ints and arrays of the key. The axes of the arrays
+        then take the place of the first; else they stand in front, as in NumPy.
     """
 
     starts: Shape

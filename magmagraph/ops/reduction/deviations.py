@@ -29,12 +29,8 @@ __all__ = ["std", "variance"]
 def degrees_of(name: str, ddof: Any, correction: Any) -> Any:
     """Return what is taken from the number of elements: a number, or a scalar node.
 
-    Raises
-    ------
-    ShapeError
-        If it is no scalar.
-    DTypeError
-        If it is no number.
+    raises ShapeError: If it is no scalar.
+    raises DTypeError: If it is no number.
     """
     less = ddof if correction is None else correction
     if isinstance(less, (int, float)):  # the usual
@@ -99,10 +95,7 @@ def _deviations(
 def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
     """Return the mean that the user gave, as it is taken from the elements.
 
-    Raises
-    ------
-    ShapeError
-        If it is not of the shape of a mean with `keepdims=True`.
+    raises ShapeError: If it is not of the shape of a mean with `keepdims=True`.
     """
     given = as_node(mean, node.dtype)
     shape = tuple(1 if a in axes else size for a, size in enumerate(node.shape))

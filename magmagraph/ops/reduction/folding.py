@@ -103,10 +103,7 @@ def restored(x: Any, axes: tuple[int, ...]) -> Node:
 def kept(name: str, x: Node, axes: tuple[int, ...], keepdims: Any) -> Node:
     """Return a reduced value, with the reduced axes back where the user keeps them.
 
-    Raises
-    ------
-    DTypeError
-        If `keepdims` says neither: NumPy has another argument in its place.
+    raises DTypeError: If `keepdims` says neither: NumPy has another argument in its place.
     """
     return restored(x, axes) if keeps(name, keepdims) else x
 

@@ -120,10 +120,7 @@ def _rank(dtype: np.dtype) -> int:
 def no_start(name: str, initial: Any, mask: Node | None) -> bool:
     """Tell whether there is no initial value, which a mask needs where nothing else is worst.
 
-    Raises
-    ------
-    ConfigError
-        If there is a mask and no initial value.
+    raises ConfigError: If there is a mask and no initial value.
     """
     if initial is None and mask is not None:
         raise ConfigError(

@@ -43,10 +43,7 @@ _FLOAT32 = np.dtype(np.float32)
 def averaged(name: str, x: Any, dtype: Any = None) -> Node:
     """Return what is averaged: the operand as floats, of the dtype that the user wants.
 
-    Raises
-    ------
-    DTypeError
-        If that is no float dtype.
+    raises DTypeError: If that is no float dtype.
     """
     if dtype is None:
         return inexact(x)

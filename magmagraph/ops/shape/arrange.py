@@ -78,10 +78,7 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
 def by_columns(name: str, order: Any) -> bool:
     """Tell whether elements are counted along the first axis first, by NumPy's letter for it.
 
-    Raises
-    ------
-    ConfigError
-        If it is none of those.
+    raises ConfigError: If it is none of those.
     """
     if order in ("C", "A", "K", None):  # nodes have no memory: what lies there is in rows
         return False

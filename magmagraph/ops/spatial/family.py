@@ -44,16 +44,11 @@ def publish_spatial(
 ) -> Callable[P, Node]:
     """Publish a generated function over `count` spatial axes, which is otherwise as `like`.
 
-    Parameters
-    ----------
-    function
-        With the signature of `like`.
-    name, summary, example
-        What the docstring is made of; `example` is doctest text without the import.
-    like
-        The function that is described in full. The new one is of its module.
-    raises
-        The name of the function that describes the errors, if not `like`.
+    function: With the signature of `like`.
+    name, summary, example: What the docstring is made of; `example` is doctest text without the
+        import.
+    like: The function that is described in full. The new one is of its module.
+    raises: The name of the function that describes the errors, if not `like`.
     """
     signature = inspect.signature(function)
     assert signature == inspect.signature(like), name

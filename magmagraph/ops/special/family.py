@@ -132,21 +132,15 @@ def elementwise(
 ) -> tuple[SpecialFunction, Op]:
     """Make a function that is an operation of its own, and its record.
 
-    Parameters
-    ----------
-    name, parameters
-        Of the function; parameters separated by blanks.
-    summary, example, notes
-        What the docstring is made of; `example` is doctest text without the import.
-    module
-        ``__name__`` of the calling module.
-    partials
-        For each operand its partial derivative, ``partial(value, *operands)``; or the `Refusal`
-        that `unknown` makes.
-    evaluate, scalar, no_gradient, samples, reference, numerics, onnx, loses
-        Fields of the record; see `Op`. Default reference: the array expression in float64.
-    public
-        False for operations that only derivatives are made of.
+    name, parameters: Of the function; parameters separated by blanks.
+    summary, example, notes: What the docstring is made of; `example` is doctest text without the
+        import.
+    module: ``__name__`` of the calling module.
+    partials: For each operand its partial derivative, ``partial(value, *operands)``; or the
+        `Refusal` that `unknown` makes.
+    evaluate, scalar, no_gradient, samples, reference, numerics, onnx, loses: Fields of the record;
+        see `Op`. Default reference: the array expression in float64.
+    public: False for operations that only derivatives are made of.
     """
 
     def body(*operands: Node) -> Node:

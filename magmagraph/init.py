@@ -54,12 +54,12 @@ _PART = 1 << 13  # numbers that are drawn at a time, so that what is rounded is 
 
 def _drawn(draw: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return as many numbers as a shape has, drawn in their order and rounded."""
-    made = np.empty(shape, dtype)
-    flat = made.reshape(-1)
+    values = np.empty(shape, dtype)
+    flat = values.reshape(-1)
     for begin in range(0, flat.size, _PART):
         part = flat[begin : begin + _PART]
         part[...] = draw(part.size)
-    return made
+    return values
 
 
 def _checked(name: str, seed: Seed) -> Seed:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError, message
 from ..ir.communicator import Communicator
+from ..ir.docstrings import documented
 from ..ir.ranks import current
 
 __all__ = ["check_equal_on_ranks"]
@@ -14,6 +15,7 @@ __all__ = ["check_equal_on_ranks"]
 _FIT = "the whole of the data, and the same arguments, on every rank: fit gives each its part"
 
 
+@documented
 def check_equal_on_ranks(
     told: Mapping[str, Any],
     what: str = "the start of training",

@@ -205,9 +205,9 @@ def can_cast(source: Any, target: Any) -> bool:
     >>> mg.can_cast("float32", "float64"), mg.can_cast("float64", "float32")
     (True, False)
     """
-    given = canonical(getattr(source, "dtype", source))
-    wanted = canonical(target)
-    return _promote(given, wanted) == wanted
+    source_dtype = canonical(getattr(source, "dtype", source))
+    target_dtype = canonical(target)
+    return _promote(source_dtype, target_dtype) == target_dtype
 
 
 _KINDS: dict[str, Callable[[np.dtype], bool]] = {
@@ -233,13 +233,13 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     >>> mg.isdtype("bfloat16", "real floating"), mg.isdtype("int8", ("bool", "float32"))
     (True, False)
     """
-    given = canonical(dtype)
+    checked = canonical(dtype)
     if isinstance(kind, tuple):
-        return any(isdtype(given, each) for each in kind)
+        return any(isdtype(checked, each) for each in kind)
     if isinstance(kind, str) and kind in _KINDS:
-        return bool(_KINDS[kind](given))
+        return bool(_KINDS[kind](checked))
     try:
-        return bool(given == canonical(kind))
+        return bool(checked == canonical(kind))
     except DTypeError:
         raise DTypeError(
             message(f"isdtype: there is no kind {kind!r}", need=f"a dtype, or {', '.join(_KINDS)}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import GraphError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node
 from ..ir.html import Displayed, table_html
 from ..ir.identity import same_nodes
@@ -148,6 +149,7 @@ class Explanation(Displayed):
         return self.text()
 
 
+@documented
 def explain(function: Any, node: Node) -> Explanation:
     """Return the history of a node of the user's program.
 

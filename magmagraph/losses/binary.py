@@ -51,8 +51,8 @@ def binary_cross_entropy(
     >>> round(float(mg.binary_cross_entropy([0.0, 1000.0], [1.0, 1.0]).eval()), 4)
     0.3466
     """
-    given = floating(logits)
-    score = wide_node(given)
+    scores = floating(logits)
+    score = wide_node(scores)
     target = cast(labels, score.dtype)
     check_last_axis("binary_cross_entropy", score, target)
     other = subtract(1.0, target)
@@ -62,7 +62,7 @@ def binary_cross_entropy(
         happened = negative(log(add(score, epsilon)))
         missed = negative(log(add(subtract(1.0, score), epsilon)))
     loss = add(weighted(multiply(target, happened), positive_weight), multiply(other, missed))
-    return reduced("binary_cross_entropy", weighted(loss, weights), reduction, given.dtype)
+    return reduced("binary_cross_entropy", weighted(loss, weights), reduction, scores.dtype)
 
 
 @grouped
@@ -96,8 +96,8 @@ def focal_loss(
         )
     if alpha is not None and not 0 <= alpha <= 1:
         raise ShapeError(message(f"focal_loss: alpha={alpha}", need="a number in [0, 1]"))
-    given = floating(logits)
-    score = wide_node(given)
+    scores = floating(logits)
+    score = wide_node(scores)
     target = cast(labels, score.dtype)
     check_last_axis("focal_loss", score, target)
     other = subtract(1.0, target)
@@ -111,7 +111,7 @@ def focal_loss(
         loss = multiply(power(missed, float(gamma)), loss)
     if alpha is not None:
         loss = multiply(loss, add(multiply(target, alpha), multiply(other, 1.0 - alpha)))
-    return reduced("focal_loss", loss, reduction, given.dtype)
+    return reduced("focal_loss", loss, reduction, scores.dtype)
 
 
 # Records.

@@ -79,13 +79,13 @@ def cross_entropy(
     >>> round(float(loss.eval()), 4)
     0.2877
     """
-    given = floating(logits)
+    scores = floating(logits)
     target = as_node(labels)
-    call = Call(CROSS_ENTROPY, (given, target))
-    axis = call.axis(axis, given.ndim)
+    call = Call(CROSS_ENTROPY, (scores, target))
+    axis = call.axis(axis, scores.ndim)
     if not 0 <= label_smoothing < 1:
         raise call.shape_error(f"label_smoothing={label_smoothing}", need="a number in [0, 1)")
-    score = wide_node(given)
+    score = wide_node(scores)
     factors = _class_weights(call, weights, score, axis)
     if target.ndim == score.ndim - 1:
         _check_classes(call, "logits", score, target, axis)
@@ -96,7 +96,7 @@ def cross_entropy(
             shift, total = log(add(score, epsilon)), None
         return _of_classes(
             call, shift, total, target, axis, factors, label_smoothing, ignore_index, reduction,
-            given.dtype,
+            scores.dtype,
         )  # fmt: skip
     if target.ndim != score.ndim:
         raise call.shape_error(
@@ -123,7 +123,7 @@ def cross_entropy(
         loss = subtract(whole, sum(multiply(share, shift), axis))
     else:
         loss = negative(sum(multiply(share, log(add(score, epsilon))), axis))
-    return reduced("cross_entropy", loss, reduction, given.dtype)
+    return reduced("cross_entropy", loss, reduction, scores.dtype)
 
 
 def _check_classes(call: Call, what: str, score: Node, target: Node, axis: int) -> None:
@@ -251,11 +251,11 @@ def nll_loss(
     >>> round(float(mg.nll_loss(scores, mg.constant([1, 0])).eval()), 4)
     0.3466
     """
-    given = floating(log_probabilities)
+    logarithms = floating(log_probabilities)
     target = as_node(labels)
-    call = Call(NLL_LOSS, (given, target))
-    axis = call.axis(axis, given.ndim)
-    logs = wide_node(given)
+    call = Call(NLL_LOSS, (logarithms, target))
+    axis = call.axis(axis, logarithms.ndim)
+    logs = wide_node(logarithms)
     if target.ndim != logs.ndim - 1:
         raise call.shape_error(
             f"labels of {target.ndim} axes for log-probabilities of {logs.ndim}",
@@ -264,7 +264,7 @@ def nll_loss(
     _check_classes(call, "log-probabilities", logs, target, axis)
     factors = _class_weights(call, weights, logs, axis)
     return _of_classes(
-        call, logs, None, target, axis, factors, 0.0, ignore_index, reduction, given.dtype
+        call, logs, None, target, axis, factors, 0.0, ignore_index, reduction, logarithms.dtype
     )
 
 

@@ -116,23 +116,23 @@ def multi_margin(
     >>> mg.multi_margin([[0.5, 1.0, -3.0, 0.0]], mg.constant([1])).eval()
     array(0.125, dtype=float32)
     """
-    given, target = floating(scores), as_node(labels)
-    call = Call(MULTI_MARGIN, (given, target))
-    axis = call.axis(axis, given.ndim)
+    values, target = floating(scores), as_node(labels)
+    call = Call(MULTI_MARGIN, (values, target))
+    axis = call.axis(axis, values.ndim)
     if p not in (1, 2):
         raise call.shape_error(f"p={p}", need="1 or 2")
     if not is_integer(target.dtype):
         raise call.dtype_error(f"labels of dtype {target.dtype.name}", need="integers")
-    rows = (*given.shape[:axis], *given.shape[axis + 1 :])
+    rows = (*values.shape[:axis], *values.shape[axis + 1 :])
     if target.ndim != len(rows):
         raise call.shape_error(
-            f"labels of {target.ndim} axes for scores of {given.ndim}", need="one axis less"
+            f"labels of {target.ndim} axes for scores of {values.ndim}", need="one axis less"
         )
     for left, right in zip(rows, target.shape, strict=True):
         call.unify(left, right, "extents of scores and labels")
-    score = wide_node(given)
-    target = class_labels(call, target, given.shape[axis])
-    chosen = is_class(target, given.shape[axis], axis)
+    score = wide_node(values)
+    target = class_labels(call, target, values.shape[axis])
+    chosen = is_class(target, values.shape[axis], axis)
     right_score = restored(sum(where(chosen, score, 0.0), axis), (axis,))
     slack = relu(add(subtract(score, right_score), margin))
     loss = mean(where(chosen, 0.0, square(slack) if p == 2 else slack), axis)
@@ -140,14 +140,14 @@ def multi_margin(
         factors = as_node(weights, score.dtype)
         if factors.ndim != 1:
             raise call.shape_error(
-                f"weights has shape {factors.shape}", need=f"shape ({given.shape[axis]},)"
+                f"weights has shape {factors.shape}", need=f"shape ({values.shape[axis]},)"
             )
-        call.unify(factors.shape[0], given.shape[axis], "extents of weights and of the classes")
-        line: list[Extent] = [1] * given.ndim
+        call.unify(factors.shape[0], values.shape[axis], "extents of weights and of the classes")
+        line: list[Extent] = [1] * values.ndim
         line[axis] = factors.shape[0]
         row = reshape(cast(factors, score.dtype), line)
         loss = multiply(loss, sum(where(chosen, row, 0.0), axis))
-    return reduced("multi_margin", loss, reduction, given.dtype)
+    return reduced("multi_margin", loss, reduction, values.dtype)
 
 
 @grouped

@@ -69,9 +69,9 @@ def cast(x: Any, dtype: Any) -> Node:
     >>> mg.cast(mg.constant([1.7, -1.7]), "int32").eval()
     array([ 1, -1], dtype=int32)
     """
-    wanted = canonical(dtype)
-    node = x if isinstance(x, Node) else _before_cast(x, wanted)
-    return node if node.dtype == wanted else CAST(node, dtype=wanted)
+    target = canonical(dtype)
+    node = x if isinstance(x, Node) else _before_cast(x, target)
+    return node if node.dtype == target else CAST(node, dtype=target)
 
 
 def _before_cast(value: Any, dtype: np.dtype) -> Node:
@@ -234,18 +234,18 @@ def converted(
     nodes = tuple(map(as_node, operands))
     if dtype is None:
         return nodes
-    wanted = canonical(dtype)
+    target = canonical(dtype)
     for node in nodes:
-        if not _casts(node.dtype, wanted, casting):
+        if not _casts(node.dtype, target, casting):
             raise DTypeError(
                 message(
-                    f"{name}: {describe(node)} is not cast to {wanted.name} by "
+                    f"{name}: {describe(node)} is not cast to {target.name} by "
                     f"casting={casting!r}",
                     need="a dtype that holds the operands",
-                    hint=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
+                    hint=f"mg.cast(x, '{target.name}'), or casting='unsafe'",
                 )
             )
-    return tuple(cast(operand, wanted) for operand in operands)
+    return tuple(cast(operand, target) for operand in operands)
 
 
 _CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")

@@ -313,13 +313,13 @@ class Optimizer:
 
         def update(stand_in: Variable) -> Node:
             state.variable = stand_in
-            made = self.update(stand_in, parts.gradient(gradient), state)
+            result = self.update(stand_in, parts.gradient(gradient), state)
             parts.parted(state.named, target.shape, label)
             self._memory.settle()
-            return made
+            return result
 
-        made: tuple[Node, Callable[[Node], Node]] = parts.updated(target, update, ready)
-        return made
+        result: tuple[Node, Callable[[Node], Node]] = parts.updated(target, update, ready)
+        return result
 
     def _accumulated(
         self, groups: list[Group], gradients: list[Node], updates: dict[Variable, Node]

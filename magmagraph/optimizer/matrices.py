@@ -206,16 +206,16 @@ class Muon(Optimizer):
 def orthogonalized(matrix: Node, iterations: int, half: bool) -> Node:
     """Return a matrix with the singular vectors of another one, and singular values near 1."""
     size = sqrt(sum(square(matrix)))
-    found = divide(matrix, maximum(size, 1e-12))
+    factor = divide(matrix, maximum(size, 1e-12))
     rows, columns = matrix.shape
     tall = int(rows) > int(columns)
     if tall:
-        found = swapaxes(found, 0, 1)
+        factor = swapaxes(factor, 0, 1)
     if half:
-        found = cast(found, canonical("bfloat16"))
+        factor = cast(factor, canonical("bfloat16"))
     for _ in range(iterations):
-        gram = matmul(found, swapaxes(found, 0, 1))
+        gram = matmul(factor, swapaxes(factor, 0, 1))
         inner = subtract(multiply(matmul(gram, gram), 2.0315), multiply(gram, 4.775))
-        found = add(multiply(found, 3.4445), matmul(inner, found))
-    found = cast(found, matrix.dtype)
-    return swapaxes(found, 0, 1) if tall else found
+        factor = add(multiply(factor, 3.4445), matmul(inner, factor))
+    factor = cast(factor, matrix.dtype)
+    return swapaxes(factor, 0, 1) if tall else factor

@@ -76,12 +76,12 @@ class Memory:
 
     def _whole(self, name: str, value: np.ndarray) -> np.ndarray:
         """Return a value of all ranks; where each has a term of it, all of them call it."""
-        found: np.ndarray = value
+        whole: np.ndarray = value
         if self.sums is not None and name in self._added_up:
-            found = self.sums.gathered(value)
+            whole = self.sums.gathered(value)
         elif self.parts is not None and name in self.parts.shapes:
-            found = self.parts.gathered(name, value)
-        return found
+            whole = self.parts.gathered(name, value)
+        return whole
 
     def _cut(self, name: str, value: Any) -> Any:
         if self.sums is not None and name in self._added_up:

@@ -209,13 +209,13 @@ def _flat(values: Any, dtype: np.dtype) -> Node:
 
 def _pieces(flat: Node, variables: list[Variable]) -> list[Node]:
     """Return the parts of a vector in the shapes and dtypes of variables."""
-    found, at = [], 0
+    pieces, at = [], 0
     for variable in variables:
         size = int(variable.size)
         part = reshape(index(flat, slice(at, at + size)), variable.shape)
-        found.append(cast(part, variable.dtype))
+        pieces.append(cast(part, variable.dtype))
         at += size
-    return found
+    return pieces
 
 
 def _dot(a: Node, b: Node) -> Node:

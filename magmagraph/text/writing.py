@@ -25,6 +25,7 @@ from ..ir import dims
 from ..ir.collection import collection_paused
 from ..ir.dims import Dim
 from ..ir.dims.algebra import atom_dim
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, topological
 from ..ir.identity import same_nodes
 from ..ir.plan import WHOLE, Place, Plan, Role, Slot, Step
@@ -41,6 +42,7 @@ _WORDS = frozenset((*DTYPES, "True", "False", "None", "nan", "inf"))
 
 
 @collection_paused()
+@documented
 def dump(what: Any, *, data: bool = True) -> str:
     """Return a graph or a plan as text that `load` reads back.
 

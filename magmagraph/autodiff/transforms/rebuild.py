@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.docstrings import documented
 from ...ir.graph import Graph, Node, freeze, topological
 from ...ir.op import Effect, Kind
 from ...ir.types import Type
@@ -13,6 +14,7 @@ from ...ops.leaf import parameter
 Renew = Callable[[Node, tuple[Node, ...]], Node | None]
 
 
+@documented
 def rebuild(
     roots: Sequence[Node], replace: Mapping[Node, Node], renew: Renew | None = None
 ) -> list[Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...text.writing import Writer
 from .geometry import Drawing, Placed
@@ -20,6 +21,7 @@ _HEAD = 34.0  # height of the title
 _NARROWEST = 320.0
 
 
+@documented
 def picture(
     drawings: Sequence[tuple[str, Drawing]], *, source: bool = True, title: str = ""
 ) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, DataError, message
+from ...ir.docstrings import documented
 from ..basic import Input
 from ..language import LanguageModel
 from ..layer import Layer
@@ -24,6 +25,7 @@ _SIZES = {
 }
 
 
+@documented
 def gpt2(
     size: str = "124M",
     *,
@@ -81,6 +83,7 @@ _OF_BLOCK = {
 _KINDS = {"weight": "kernel", "bias": "bias"}
 
 
+@documented
 def gpt2_weights(published: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return published weights of GPT-2 by the attribute paths of `LanguageModel`.
 

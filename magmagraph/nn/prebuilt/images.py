@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.docstrings import documented
 from ..basic import Dense, Dropout, Flatten, Input, Output
 from ..convolutional import Conv2D
 from ..layer import Layer
@@ -10,6 +11,7 @@ from ..pooling import AvgPool2D, MaxPool2D
 __all__ = ["alexnet", "lenet5", "vgg16"]
 
 
+@documented
 def lenet5(classes: int = 10, shape: tuple[int, int, int] = (1, 28, 28)) -> list[Layer]:
     """Return the layers of LeNet-5.
 
@@ -37,6 +39,7 @@ def lenet5(classes: int = 10, shape: tuple[int, int, int] = (1, 28, 28)) -> list
     ]
 
 
+@documented
 def alexnet(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of AlexNet in its form for one device.
 
@@ -68,6 +71,7 @@ def alexnet(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) ->
 _VGG16 = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
+@documented
 def vgg16(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of VGG-16.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...ir.docstrings import documented
 from ..attention import MultiHeadAttention, PositionEmbedding
 from ..basic import Dense, Dropout, Embedding, Input, Output
 from ..composed import Residual
@@ -13,6 +14,7 @@ from ..normalization import LayerNorm
 __all__ = ["transformer"]
 
 
+@documented
 def transformer(
     vocabulary: int,
     length: int,

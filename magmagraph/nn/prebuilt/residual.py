@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...init import he_normal
+from ...ir.docstrings import documented
 from ...ops.random.bits import next_stream
 from ..basic import Activation, Input, Output
 from ..composed import Residual
@@ -85,6 +86,7 @@ def _residual(
     return [*layers, GlobalAvgPool2D(), Output(classes)]
 
 
+@documented
 def resnet18(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of ResNet-18.
 
@@ -103,6 +105,7 @@ def resnet18(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -
     return _residual(classes, shape, (2, 2, 2, 2), _basic, widens=False)
 
 
+@documented
 def resnet50(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of ResNet-50, the strides of its blocks in their 3x3 convolutions.
 

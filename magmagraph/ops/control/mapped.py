@@ -14,6 +14,7 @@ from ...autodiff.transforms.rebuild import again, rebuild, unobserved
 from ...dtypes import is_inexact
 from ...errors import GraphError, message
 from ...ir.collection import collection_paused
+from ...ir.docstrings import documented
 from ...ir.graph import Graph, Node, freeze, topological
 from ...ir.identity import is_among
 from ...ir.interpret import Body
@@ -140,6 +141,7 @@ def mapped_node(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -
 # Graphs with one axis more: each node rewritten by its operation's rule for a mapped axis.
 
 
+@documented
 def batch(
     roots: Sequence[Node],
     mapped: Mapping[Node, Node],

@@ -88,16 +88,16 @@ def arange(
     span = high - low if step > 0 else low - high
     count = dims.maximum(dims.ceil_div(span, abs(int(step))), 0)
     if dtype is not None:
-        wanted = canonical(dtype)
+        target = canonical(dtype)
     else:
         large = [b for b in (low, high) if isinstance(b, int) and abs(b) > np.iinfo(INT32).max]
-        wanted = INT64 if large else INT32
-    positions = IOTA(shape=(count,), axis=0, dtype=wanted)
+        target = INT64 if large else INT32
+    positions = IOTA(shape=(count,), axis=0, dtype=target)
     if step != 1:
-        positions = multiply(positions, as_node(int(step), wanted))
+        positions = multiply(positions, as_node(int(step), target))
     if isinstance(low, int) and low == 0:
         return positions
-    return add(positions, cast(low, wanted))
+    return add(positions, cast(low, target))
 
 
 def _spaced(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Node:

@@ -187,9 +187,9 @@ def unique(
     array([[0, 5],
            [2, 1]], dtype=int32)
     """
-    found = _differing(UNIQUE, ar, size, fill_value, equal_nan, axis)
+    distinct = _differing(UNIQUE, ar, size, fill_value, equal_nan, axis)
     chosen = (True, return_index, return_inverse, return_counts)
-    parts = tuple(part for part, wanted in zip(found, chosen, strict=True) if wanted)
+    parts = tuple(part for part, wanted in zip(distinct, chosen, strict=True) if wanted)
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -220,8 +220,8 @@ def unique_counts(x: Any, /, *, size: Any = None, fill_value: Any = None) -> Uni
     >>> mg.unique_counts(mg.constant([3, 1, 3]), size=2).counts.eval()
     array([1, 2])
     """
-    found = _differing(UNIQUE_COUNTS, x, size, fill_value, False)
-    return UniqueCounts(found.values, found.counts)
+    distinct = _differing(UNIQUE_COUNTS, x, size, fill_value, False)
+    return UniqueCounts(distinct.values, distinct.counts)
 
 
 @documented
@@ -236,8 +236,8 @@ def unique_inverse(x: Any, /, *, size: Any = None, fill_value: Any = None) -> Un
     >>> mg.unique_inverse(mg.constant([3, 1, 3]), size=2).inverse_indices.eval()
     array([1, 0, 1])
     """
-    found = _differing(UNIQUE_INVERSE, x, size, fill_value, False)
-    return UniqueInverse(found.values, found.inverse_indices)
+    distinct = _differing(UNIQUE_INVERSE, x, size, fill_value, False)
+    return UniqueInverse(distinct.values, distinct.inverse_indices)
 
 
 @documented
@@ -263,11 +263,11 @@ def _kept(
 ) -> Node:
     """Return, of the different elements of a line, those that are to be kept."""
     extent = sized(record, (line,), size, "mg.isin(x, y), which keeps every position")
-    found = _differing(record, line, line.shape[0], None, True)
-    real = logical_and(less(0, found.counts), keep(found.values))
+    distinct = _differing(record, line, line.shape[0], None, True)
+    real = logical_and(less(0, distinct.counts), keep(distinct.values))
     places = FOUND(real, size=extent)
     there = less(places, size_of(line.shape[0]))
-    values = take(found.values, minimum(places, size_of(line.shape[0] - 1)), axis=0)
+    values = take(distinct.values, minimum(places, size_of(line.shape[0] - 1)), axis=0)
     if fill is None:
         return where(there, values, values[0])
     return where(there, values, as_dtype(fill, line.dtype))

@@ -110,8 +110,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
             need="one axis, which makes vectors, or two, which make matrices",
             hint="mg.linalg.vector_norm takes any number of axes",
         )
-    found = _of_matrices(call, moveaxis(node, chosen, (-2, -1)), ord)
-    return expand_dims(found, sorted(chosen)) if keepdims else found
+    norms = _of_matrices(call, moveaxis(node, chosen, (-2, -1)), ord)
+    return expand_dims(norms, sorted(chosen)) if keepdims else norms
 
 
 @documented
@@ -152,8 +152,8 @@ def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Node:
     call = Call(MATRIX_NORM, (node,))
     matrices(call, node.type)
     call.check_dtypes()
-    found = _of_matrices(call, node, ord)
-    return expand_dims(found, (-2, -1)) if keepdims else found
+    norms = _of_matrices(call, node, ord)
+    return expand_dims(norms, (-2, -1)) if keepdims else norms
 
 
 # Condition and rank.

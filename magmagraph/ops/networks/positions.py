@@ -75,8 +75,8 @@ def positional_encoding(
     (count,) = dims.parse_shape((length,))
     angles = _angles(IOTA(shape=(count,), axis=0, dtype=INT32), width // 2, base)
     pairs = stack([sin(angles), cos(angles)], axis=-1)
-    wanted = config.float_dtype if dtype is None else canonical(dtype)
-    return cast(reshape(pairs, (count, width)), wanted)
+    target = config.float_dtype if dtype is None else canonical(dtype)
+    return cast(reshape(pairs, (count, width)), target)
 
 
 @grouped

@@ -78,17 +78,17 @@ def uniform(
     >>> bool((x >= -1).all() and (x < 1).all())
     True
     """
-    wanted = result_dtype("uniform", dtype, low, high)
+    target = result_dtype("uniform", dtype, low, high)
     extents = dims.parse_shape(shape)
-    computing = wide(wanted)
-    (words,) = sources(extents, UINT64 if wanted == FLOAT64 else UINT32, key=key)
-    share = unit(words, computing, DIGITS[wanted.name])
+    computing = wide(target)
+    (words,) = sources(extents, UINT64 if target == FLOAT64 else UINT32, key=key)
+    share = unit(words, computing, DIGITS[target.name])
     plain = type(low) in (int, float) and type(high) in (int, float)
     if plain and low == 0 and high == 1:
-        return cast(share, wanted)
+        return cast(share, target)
     start, end = parameter(low, computing), parameter(high, computing)
     result = add(start, multiply(subtract(end, start), share))
-    return cast(fitted("uniform", result, extents), wanted)
+    return cast(fitted("uniform", result, extents), target)
 
 
 @documented
@@ -120,9 +120,9 @@ def normal(
     """
     if type(std) in (int, float) and std < 0:
         raise ShapeError(message(f"random.normal: std={std}", need="a std of at least 0"))
-    wanted = result_dtype("normal", dtype, mean, std)
+    target = result_dtype("normal", dtype, mean, std)
     extents = dims.parse_shape(shape)
-    computing = wide(wanted)
+    computing = wide(target)
     if computing == FLOAT64:
         radius, angle = sources(extents, UINT64, UINT64, key=key)
         first = unit(radius, FLOAT64, 53)
@@ -141,7 +141,7 @@ def normal(
         result = multiply(parameter(std, computing), result)
     if not (type(mean) in (int, float) and mean == 0):
         result = add(parameter(mean, computing), result)
-    return cast(fitted("normal", result, extents), wanted)
+    return cast(fitted("normal", result, extents), target)
 
 
 @documented
@@ -194,14 +194,14 @@ def randint(
     [5, 6, 7]
     """
     first, last = (0, low) if high is None else (low, high)
-    wanted = canonical(dtype)
-    if not is_integer(wanted):
-        raise DTypeError(message(f"random.randint: dtype={wanted.name}", need="an integer dtype"))
+    target = canonical(dtype)
+    if not is_integer(target):
+        raise DTypeError(message(f"random.randint: dtype={target.name}", need="an integer dtype"))
     extents = dims.parse_shape(shape)
     bounds = [int(b) if isinstance(b, (int, np.integer)) else b for b in (first, last)]
     static = all(isinstance(b, int) for b in bounds)
     if static:
-        _check_range(bounds[0], bounds[1], wanted)
+        _check_range(bounds[0], bounds[1], target)
     (words,) = sources(extents, UINT64, key=key)
     if static and bounds[1] - bounds[0] <= 2**32:
         offset = _scaled(words, bounds[1] - bounds[0])
@@ -215,7 +215,7 @@ def randint(
         )
         offset = remainder(words, span)
     # Sums of unsigned words wrap around, which is right for negative bounds.
-    return cast(fitted("randint", add(offset, _whole(bounds[0])), extents), wanted)
+    return cast(fitted("randint", add(offset, _whole(bounds[0])), extents), target)
 
 
 def _check_range(low: int, high: int, dtype: np.dtype) -> None:

@@ -400,22 +400,22 @@ def tails(shape: Shape, dtype: np.dtype, key: Key | None) -> tuple[Node, Node]:
 def result_dtype(name: str, dtype: Any, *parameters: Any) -> np.dtype:
     """Return the float dtype that is asked for, or that of the parameters."""
     if dtype is None:
-        given = [
+        dtypes = [
             as_node(p).dtype for p in map(weak_scalar, parameters)
             if isinstance(p, (Node, np.ndarray, np.generic))
         ]
-        floats = [d for d in given if is_float(d)]
+        floats = [d for d in dtypes if is_float(d)]
         return promote(*floats) if floats else config.float_dtype
-    wanted = canonical(dtype)
-    if not is_float(wanted):
+    target = canonical(dtype)
+    if not is_float(target):
         raise DTypeError(
             message(
-                f"random.{name}: dtype={wanted.name}",
+                f"random.{name}: dtype={target.name}",
                 need="a float dtype",
-                hint="mg.random.randint for integers" if is_integer(wanted) else None,
+                hint="mg.random.randint for integers" if is_integer(target) else None,
             )
         )
-    return wanted
+    return target
 
 
 def fitted(name: str, result: Node, shape: Shape) -> Node:

@@ -97,7 +97,7 @@ def categorical(
     >>> round(float(x.mean()), 1)
     0.8
     """
-    wanted = integer_dtype("categorical", dtype)
+    target = integer_dtype("categorical", dtype)
     scores = _logits("categorical", logits, probs)
     place = Call(RANDOM_BITS, (scores,)).axis(axis, scores.ndim)
     scores = moveaxis(scores, place, -1)
@@ -106,7 +106,7 @@ def categorical(
     if Call(RANDOM_BITS, (scores,)).broadcast(outer, extents) != extents:
         raise misfit("categorical", outer, extents)
     noise = unit_gumbel((*extents, scores.shape[-1]), scores.dtype, key)
-    return cast(argmax(scores + noise, axis=-1), wanted)
+    return cast(argmax(scores + noise, axis=-1), target)
 
 
 @documented
@@ -207,10 +207,10 @@ def rademacher(shape: Any = (), dtype: Any = None, *, key: Key | None = None) ->
     >>> sorted(set(mg.random.rademacher((100,)).eval().tolist()))
     [-1.0, 1.0]
     """
-    wanted = config.float_dtype if dtype is None else dtype
+    target = config.float_dtype if dtype is None else dtype
     (words,) = sources(dims.parse_shape(shape), UINT32, key=key)
     odd = bitwise_and(words, constant(1, dtype=UINT32))
-    return where(equal(odd, 0), constant(1, dtype=wanted), constant(-1, dtype=wanted))
+    return where(equal(odd, 0), constant(1, dtype=target), constant(-1, dtype=target))
 
 
 @documented
@@ -234,8 +234,8 @@ def dirichlet(alpha: Any, shape: Any = None, dtype: Any = None, *, key: Key | No
     >>> x.mean(axis=0).round(2)
     array([0.17, 0.33, 0.5 ], dtype=float32)
     """
-    wanted = result_dtype("dirichlet", dtype, alpha)
-    node = parameter(alpha, wide(wanted))
+    target = result_dtype("dirichlet", dtype, alpha)
+    node = parameter(alpha, wide(target))
     if not node.ndim:
         raise ShapeError(message("random.dirichlet: alpha has no axes", need="a vector"))
     outer = node.shape[:-1]
@@ -244,7 +244,7 @@ def dirichlet(alpha: Any, shape: Any = None, dtype: Any = None, *, key: Key | No
         raise misfit("dirichlet", outer, extents)
     logarithms = unit_gamma((*extents, node.shape[-1]), key, node, log=True)
     weights = exp(logarithms - max(logarithms, axis=-1, keepdims=True))
-    return cast(divide(weights, sum(weights, axis=-1, keepdims=True)), wanted)
+    return cast(divide(weights, sum(weights, axis=-1, keepdims=True)), target)
 
 
 @documented
@@ -268,8 +268,8 @@ def multivariate_normal(
     >>> x.mean(axis=0).round(1)
     array([1., 2.], dtype=float32)
     """
-    wanted = result_dtype("multivariate_normal", dtype, mean, cov)
-    center, spread = (parameter(value, wide(wanted)) for value in (mean, cov))
+    target = result_dtype("multivariate_normal", dtype, mean, cov)
+    center, spread = (parameter(value, wide(target)) for value in (mean, cov))
     call = Call(RANDOM_BITS, (center, spread))
     if center.ndim < 1 or spread.ndim < 2:
         raise ShapeError(
@@ -287,7 +287,7 @@ def multivariate_normal(
         raise misfit("multivariate_normal", outer, extents)
     z = normal((*extents, center.shape[-1]), dtype=center.dtype, key=key)
     moved = matmul(cholesky(spread), expand_dims(z, -1))
-    return cast(center + reshape(moved, z.shape), wanted)
+    return cast(center + reshape(moved, z.shape), target)
 
 
 @documented
@@ -310,13 +310,13 @@ def orthogonal(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = 
     >>> bool(abs(q @ q.T - mg.eye(3, dtype="float64").eval()).max() < 1e-14)
     True
     """
-    wanted = result_dtype("orthogonal", dtype)
+    target = result_dtype("orthogonal", dtype)
     extents = dims.parse_shape(shape)
     (extent,) = dims.parse_shape((n,))
-    factors = qr(normal((*extents, extent, extent), dtype=wide(wanted), key=key))
+    factors = qr(normal((*extents, extent, extent), dtype=wide(target), key=key))
     diagonal = diagonal_of(factors.R)
     signs = where(diagonal < 0, constant(-1, dtype=diagonal.dtype), 1)
-    return cast(factors.Q * expand_dims(signs, -2), wanted)
+    return cast(factors.Q * expand_dims(signs, -2), target)
 
 
 @documented
@@ -333,10 +333,10 @@ def sphere(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None
     >>> (x**2).sum(axis=1).round(6)
     array([1., 1., 1., 1., 1.])
     """
-    wanted = result_dtype("sphere", dtype)
+    target = result_dtype("sphere", dtype)
     extents = (*dims.parse_shape(shape), *dims.parse_shape((n,)))
-    z = normal(extents, dtype=wide(wanted), key=key)
-    return cast(z / sqrt(sum(z * z, axis=-1, keepdims=True)), wanted)
+    z = normal(extents, dtype=wide(target), key=key)
+    return cast(z / sqrt(sum(z * z, axis=-1, keepdims=True)), target)
 
 
 @documented
@@ -358,14 +358,14 @@ def ball(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) 
     >>> bool(((x**2).sum(axis=1) <= 1.0).all())
     True
     """
-    wanted = result_dtype("ball", dtype)
+    target = result_dtype("ball", dtype)
     outer = dims.parse_shape(shape)
     first, second = keys_for(key, 2)
-    computing = wide(wanted)
+    computing = wide(target)
     z = normal((*outer, *dims.parse_shape((n,))), dtype=computing, key=first)
     more = unit_exponential(outer, computing, second) * 2.0
     length = sqrt(sum(z * z, axis=-1) + more)
-    return cast(z / expand_dims(length, -1), wanted)
+    return cast(z / expand_dims(length, -1), target)
 
 
 _FREE = "there are no parameters"

@@ -301,7 +301,7 @@ def multinomial(
     >>> x.shape, x.sum(axis=1).tolist()
     ((5, 3), [100, 100, 100, 100, 100])
     """
-    wanted = integer_dtype("multinomial", dtype)
+    target = integer_dtype("multinomial", dtype)
     chances, left = parameter(p, FLOAT64), parameter(n, FLOAT64)
     count = chances.shape[-1] if chances.ndim else None
     if not isinstance(count, int) or count == 0:
@@ -317,18 +317,18 @@ def multinomial(
     for each in reversed(parts[:-1]):
         rests.append(rests[-1] + each)
     rests.reverse()
-    found: list[Node] = []
+    counts: list[Node] = []
     left = broadcast_to(left, extents)
     for each, rest, part_key in zip(parts, rests, keys_for(key, count), strict=True):
-        if len(found) == count - 1:
-            found.append(left)
+        if len(counts) == count - 1:
+            counts.append(left)
             break
         # Nothing is left for a class behind which all chances are 0.
         share = where(greater(rest, 0), each / where(greater(rest, 0), rest, 1), 0)
         taken = drawn(RANDOM_BINOMIAL, extents, part_key, left, clip(share, 0.0, 1.0))
-        found.append(taken)
+        counts.append(taken)
         left = left - taken
-    return cast(stack(found, axis=-1), wanted)
+    return cast(stack(counts, axis=-1), target)
 
 
 RECORDS: tuple[Op | Composite, ...] = (

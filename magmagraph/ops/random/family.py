@@ -135,13 +135,13 @@ def distribution(
         for (each, _, requirement), value in zip(parameters, raw, strict=True):
             check(name, each, value, requirement)
         if integers:
-            wanted, computing = integer_dtype(name, values["dtype"]), FLOAT64
+            target, computing = integer_dtype(name, values["dtype"]), FLOAT64
         else:
-            wanted = result_dtype(name, values["dtype"], *raw)
-            computing = wide(wanted)
+            target = result_dtype(name, values["dtype"], *raw)
+            computing = wide(target)
         nodes = tuple(parameter(value, computing) for value in raw)
         extents = common_shape(name, values["shape"], nodes)
-        return cast(body(extents, computing, values["key"], *nodes), wanted)
+        return cast(body(extents, computing, values["key"], *nodes), target)
 
     flow = f"No gradient: {no_gradient}." if no_gradient else f"Gradients flow to {gradient}."
     fields = _FIELDS.format(
@@ -161,10 +161,10 @@ def distribution(
 
 def integer_dtype(name: str, dtype: Any) -> np.dtype:
     """Return an integer dtype, or raise."""
-    wanted = canonical(dtype)
-    if not is_integer(wanted):
-        raise DTypeError(message(f"random.{name}: dtype={wanted.name}", need="an integer dtype"))
-    return wanted
+    target = canonical(dtype)
+    if not is_integer(target):
+        raise DTypeError(message(f"random.{name}: dtype={target.name}", need="an integer dtype"))
+    return target
 
 
 # Operations that draw.

@@ -303,10 +303,10 @@ def extremum_fold(
         axes = normalized_axes(op, node, axis)
         bound = worst(node.dtype, largest)
         if without_elements(node, axes):
-            found = of_none(node, axes, bound)
+            extremum = of_none(node, axes, bound)
         else:
-            found = op(filled(node, mask, bound), axes=axes)
-        return join(kept(name, found, axes, keepdims), start)
+            extremum = op(filled(node, mask, bound), axes=axes)
+        return join(kept(name, extremum, axes, keepdims), start)
 
     use = "takes part, also where there are no elements;\n    it shares the gradient of a tie"
     options = f"\n{INITIAL.format(use=use)}\nwhere: {COMMON['where']} A mask needs `initial`."

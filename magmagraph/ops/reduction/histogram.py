@@ -146,10 +146,10 @@ def _edges(call: Call, node: Node, bins: Any, limits: Any) -> Node:
         raise call.shape_error(f"bins={bins}", need="at least one bin")
     if limits is not None:
         limits = _several(call, "range", limits, "two numbers: the ends")
-    known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
-    if known:
+    static = limits is not None and not any(isinstance(limit, Node) for limit in limits)
+    if static:
         limits = real_array("range", list(limits)).tolist()
-    if known and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
+    if static and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
         raise call.shape_error(
             f"range=({limits[0]}, {limits[1]})", need="finite numbers, the smaller one first"
         )

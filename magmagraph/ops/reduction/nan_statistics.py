@@ -161,38 +161,38 @@ def _moments(
     name: str, x: Any, axis: Axis, mask: Any, dtype: Any
 ) -> tuple[Node, np.dtype, Node, Node, tuple[int, ...]]:
     """Return the operand, widened; its dtype; which elements count, and how many; the axes."""
-    wide, wanted = widened(averaged(name, x, dtype))
+    wide, target = widened(averaged(name, x, dtype))
     axes = normalized_axes(SUM, wide, axis)
     there = logical_not(isnan(wide))
     chosen = mask_of(name, wide, mask)
     if chosen is not None:
         there = logical_and(there, chosen)
-    return wide, wanted, there, SUM(cast(there, real_dtype(wide.dtype)), axes=axes), axes
+    return wide, target, there, SUM(cast(there, real_dtype(wide.dtype)), axes=axes), axes
 
 
 def _nanmean(
     x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None, *, where: Any = True
 ) -> Node:
-    node, wanted, there, count, axes = _moments("nanmean", x, axis, where, dtype)
-    average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), wanted)
+    node, target, there, count, axes = _moments("nanmean", x, axis, where, dtype)
+    average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), target)
     return kept("nanmean", average, axes, keepdims)
 
 
 def _spread(
     name: str, x: Any, axis: Axis, less: Any, mask: Any, dtype: Any, mean: Any
 ) -> tuple[Node, tuple[int, ...], np.dtype]:
-    node, wanted, there, count, axes = _moments(name, x, axis, mask, dtype)
-    held = where(there, node, 0)
+    node, target, there, count, axes = _moments(name, x, axis, mask, dtype)
+    values = where(there, node, 0)
     if mean is None:
-        average = restored(divide(SUM(held, axes=axes), count), axes)
+        average = restored(divide(SUM(values, axes=axes), count), axes)
     else:
         average = center_of(name, mean, node, axes)
-    centered = where(there, subtract(held, average), 0)
+    centered = where(there, subtract(values, average), 0)
     squares = SUM(real(multiply(centered, conj(centered))), axes=axes)
     degrees = subtract(count, less)
     enough = degrees > 0
     result = where(enough, divide(squares, where(enough, degrees, 1)), np.nan)
-    return result, axes, real_dtype(wanted)
+    return result, axes, real_dtype(target)
 
 
 def _nanvar(
@@ -207,8 +207,8 @@ def _nanvar(
     mean: Any = None,
 ) -> Node:
     less = degrees_of("nanvar", ddof, correction)
-    result, axes, wanted = _spread("nanvar", x, axis, less, where, dtype, mean)
-    return cast(kept("nanvar", result, axes, keepdims), wanted)
+    result, axes, target = _spread("nanvar", x, axis, less, where, dtype, mean)
+    return cast(kept("nanvar", result, axes, keepdims), target)
 
 
 def _nanstd(
@@ -223,8 +223,8 @@ def _nanstd(
     mean: Any = None,
 ) -> Node:
     less = degrees_of("nanstd", ddof, correction)
-    result, axes, wanted = _spread("nanstd", x, axis, less, where, dtype, mean)
-    return cast(kept("nanstd", safe_sqrt(result), axes, keepdims), wanted)
+    result, axes, target = _spread("nanstd", x, axis, less, where, dtype, mean)
+    return cast(kept("nanstd", safe_sqrt(result), axes, keepdims), target)
 
 
 _ROW = '[1.0, float("nan"), 4.0]'

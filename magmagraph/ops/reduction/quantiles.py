@@ -156,9 +156,9 @@ def _picked(ordered: Node, places: Node, rank: int) -> Node:
     order = list(range(rank, places.ndim))
     lead = cast(moveaxis(places, order, range(len(order))), INT64) if rank else cast(places, INT64)
     flat = reshape(lead, (*ordered.shape[:-1], _size(places.shape[:rank])))
-    found = take_along_axis(ordered, flat, axis=-1)
-    found = reshape(found, (*ordered.shape[:-1], *places.shape[:rank]))
-    return moveaxis(found, range(len(order), found.ndim), range(rank)) if rank else found
+    elements = take_along_axis(ordered, flat, axis=-1)
+    elements = reshape(elements, (*ordered.shape[:-1], *places.shape[:rank]))
+    return moveaxis(elements, range(len(order), elements.ndim), range(rank)) if rank else elements
 
 
 def _size(shape: tuple[Extent, ...]) -> Extent:

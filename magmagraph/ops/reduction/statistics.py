@@ -47,16 +47,16 @@ def averaged(name: str, x: Any, dtype: Any = None) -> Node:
     """
     if dtype is None:
         return inexact(x)
-    wanted = canonical(dtype)
-    if not is_inexact(wanted):
+    target = canonical(dtype)
+    if not is_inexact(target):
         raise DTypeError(
             message(
-                f"{name}: dtype={wanted.name}",
+                f"{name}: dtype={target.name}",
                 need="a float dtype: a mean is seldom whole",
-                hint=f"mg.cast(mg.{name}(x), '{wanted.name}')",
+                hint=f"mg.cast(mg.{name}(x), '{target.name}')",
             )
         )
-    return cast(x, wanted)
+    return cast(x, target)
 
 
 def widened(x: Any) -> tuple[Node, np.dtype]:
@@ -146,11 +146,11 @@ def _signed_logsumexp(
     x: Any, axis: Axis, keepdims: bool, b: Any, return_sign: bool, where: Any
 ) -> Any:
     """Compute `logsumexp` with factors, of elements that count."""
-    given, factor = inexact_pair(x, 1 if b is None else b)
-    shape = Call(LOGSUMEXP, (given, factor)).broadcast(given.shape, factor.shape)
-    given, factor = broadcast_to(given, shape), broadcast_to(factor, shape)
-    mask = mask_of("logsumexp", given, where)
-    node, result = widened(given)
+    exponents, factor = inexact_pair(x, 1 if b is None else b)
+    shape = Call(LOGSUMEXP, (exponents, factor)).broadcast(exponents.shape, factor.shape)
+    exponents, factor = broadcast_to(exponents, shape), broadcast_to(factor, shape)
+    mask = mask_of("logsumexp", exponents, where)
+    node, result = widened(exponents)
     factor = filled(cast(factor, node.dtype), mask, 0)
     axes = normalized_axes(MAX, node, axis)
     # What is multiplied by 0 does not count either, but its factor has a gradient, which a

@@ -25,8 +25,8 @@ def weights_like(record: Composite, node: Node, weights: Node, axis: Axis) -> No
     """
     call = Call(record, (node, weights))
     if weights.ndim != node.ndim:
-        given = [] if axis is None else [axis] if isinstance(axis, (int, np.integer)) else axis
-        places = [call.axis(each, node.ndim) for each in given]
+        axes = [] if axis is None else [axis] if isinstance(axis, (int, np.integer)) else axis
+        places = [call.axis(each, node.ndim) for each in axes]
         if weights.ndim != len(places):
             raise call.shape_error(
                 f"weights of {weights.ndim} axes for {node.ndim} axes",

@@ -119,10 +119,10 @@ def logspace(
     >>> mg.logspace(0.0, 3.0, 4).eval()
     array([   1.,   10.,  100., 1000.], dtype=float32)
     """
-    given = None if dtype is None else canonical(dtype)
-    computed = given if given is not None and is_float(given) else None
+    target = None if dtype is None else canonical(dtype)
+    computed = target if target is not None and is_float(target) else None
     powers = linspace(start, stop, num, endpoint, dtype=computed)
-    wanted = powers.dtype if given is None else given
+    wanted = powers.dtype if target is None else target
     return _settled(power(as_dtype(base, powers.dtype), powers), wanted, axis)
 
 

@@ -73,11 +73,11 @@ def _length(call: Call, n: Any, name: str) -> Extent:
 
 def _resized(call: Call, node: Node, axis: int, count: Extent) -> Node:
     """Return the first `count` elements along an axis, with zeros behind where there are fewer."""
-    given = node.shape[axis]
-    more = count - given
+    extent = node.shape[axis]
+    more = count - extent
     if not isinstance(more, int):
         raise call.shape_error(
-            f"extent {given} of axis {axis} for a length of {count}: which is larger is known "
+            f"extent {extent} of axis {axis} for a length of {count}: which is larger is known "
             "only at the call",
             need="a length that differs from the extent by an int",
             hint="cut or pad x before, to a shape that says so",

@@ -270,10 +270,10 @@ def _kernel(distance: float) -> float:
 
 def _matrix(old: int, new: int, method: str, align_corners: bool) -> np.ndarray:
     """Return the weights of all elements in each result, by the definition."""
-    found = np.zeros((new, old))
+    weights = np.zeros((new, old))
     for i in range(new):
         if method == "nearest":
-            found[i, i * old // new] = 1.0
+            weights[i, i * old // new] = 1.0
             continue
         if align_corners:
             at = i * (old - 1) / (new - 1) if new > 1 else 0.0
@@ -283,8 +283,8 @@ def _matrix(old: int, new: int, method: str, align_corners: bool) -> np.ndarray:
             at = min(max(at, 0.0), old - 1.0)
         for j in range(math.floor(at) - 1, math.floor(at) + 3):
             weight = max(0.0, 1 - abs(at - j)) if method == "linear" else _kernel(at - j)
-            found[i, min(max(j, 0), old - 1)] += weight
-    return found
+            weights[i, min(max(j, 0), old - 1)] += weight
+    return weights
 
 
 def _resize_reference(
@@ -313,11 +313,11 @@ _VOLUME = np.sin(0.7 * np.arange(24.0)).reshape(1, 1, 2, 3, 4)
 
 def _shuffled(x: np.ndarray, factor: int) -> np.ndarray:
     *lead, channels, height, width = x.shape
-    found = np.empty((*lead, channels // factor**2, height * factor, width * factor))
-    for c, i, j in np.ndindex(found.shape[-3:]):
+    image = np.empty((*lead, channels // factor**2, height * factor, width * factor))
+    for c, i, j in np.ndindex(image.shape[-3:]):
         source = c * factor**2 + (i % factor) * factor + j % factor
-        found[..., c, i, j] = x[..., source, i // factor, j // factor]
-    return found
+        image[..., c, i, j] = x[..., source, i // factor, j // factor]
+    return image
 
 
 RESIZE = Composite(

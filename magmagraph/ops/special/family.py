@@ -207,7 +207,7 @@ def composite(
     if no_gradient:
         notes = f"{notes}\n\nNo gradient: {no_gradient}.".strip()
     function = _published(wide_body, name, parameters, module, (summary, notes, example))
-    made = Composite(
+    composite_record = Composite(
         name=record or name,
         kind=Kind.ELEMENTWISE,
         namespace=NAMESPACE,
@@ -217,4 +217,4 @@ def composite(
         numerics=numerics,
         no_gradient=no_gradient,
     )
-    return function, made
+    return function, composite_record

@@ -134,13 +134,13 @@ def multigammaln(a: Any, d: int) -> Node:
         raise ShapeError(
             message(f"multigammaln: the dimension {d!r}", need=f"an int from 1 to {MOST_TERMS}")
         )
-    (given,) = floats("multigammaln", a)
-    node = widened(given)
+    (operand,) = floats("multigammaln", a)
+    node = widened(operand)
     total = lgamma(node)
     for j in range(1, int(d)):
         total = total + lgamma(node - 0.5 * j)
     total = total + 0.25 * d * (d - 1) * math.log(math.pi)
-    return cast(where(less(node, 0.5 * (d - 1)), math.nan, total), given.dtype)
+    return cast(where(less(node, 0.5 * (d - 1)), math.nan, total), operand.dtype)
 
 
 MULTIGAMMALN = Composite(
@@ -207,7 +207,7 @@ def stirling_rest(x: Any) -> Any:
 def _betaln_array(xp: Any, x: Any, y: Any) -> Any:
     """Return log |B|; where an operand is large the large parts cancel by Stirling's formula."""
     x, y = xp.asarray(x, dtype=np.float64), xp.asarray(y, dtype=np.float64)
-    known = special("betaln")(xp, x, y)
+    values = special("betaln")(xp, x, y)
     a, b = xp.minimum(x, y), xp.maximum(x, y)
     large = (a > 0) & (b >= 10) & (b < np.inf)
     a, b = xp.where(large, a, 1.0), xp.where(large, b, 10.0)
@@ -216,7 +216,7 @@ def _betaln_array(xp: Any, x: Any, y: Any) -> Any:
     both = stirling_rest(big) + 0.5 * math.log(2.0 * math.pi) - 0.5 * xp.log(a + b)
     both = both - (big - 0.5) * xp.log1p(b / big)
     one = special("gammaln")(xp, a) - a * xp.log(a + b) + a
-    value = xp.where(large, rest + xp.where(a < 10, one, both), known)
+    value = xp.where(large, rest + xp.where(a < 10, one, both), values)
     # Near 0 gamma(x) is 1 / x, which may overflow.
     least, other = xp.where(xp.abs(x) < xp.abs(y), x, y), xp.where(xp.abs(x) < xp.abs(y), y, x)
     pole = (other <= 0) & (other == xp.floor(other))

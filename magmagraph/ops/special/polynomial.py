@@ -84,8 +84,8 @@ def _family(
     """Make a polynomial's function; `shapes` are sample values of its further parameters."""
 
     def plain(n: Any, x: Any) -> Node:
-        (given,) = floats(name, x)
-        node = widened(given)
+        (operands,) = floats(name, x)
+        node = widened(operands)
         value = _evaluated(
             _degree(name, n),
             node,
@@ -93,11 +93,11 @@ def _family(
             lambda *args: step(node, *args),
             first(node),
         )
-        return cast(value, given.dtype)
+        return cast(value, operands.dtype)
 
     def shaped(n: Any, alpha: Any, x: Any) -> Node:
-        given = floats(name, alpha, x)
-        shape, node = map(widened, given)
+        operands = floats(name, alpha, x)
+        shape, node = map(widened, operands)
         value = _evaluated(
             _degree(name, n),
             node + shape * 0.0,
@@ -105,7 +105,7 @@ def _family(
             lambda *args: step(node, shape, *args),
             first(node, shape),
         )
-        return cast(value, given[0].dtype)
+        return cast(value, operands[0].dtype)
 
     function = shaped if shapes else plain
     more = "alpha: Node, array or number that broadcasts with `x`.\n" if shapes else ""

@@ -27,7 +27,7 @@ import inspect
 import re
 from typing import Any, TypeVar
 
-__all__ = ["COMMON", "documented", "numpydoc"]
+__all__ = ["COMMON", "dedented", "documented", "numpydoc"]
 
 COMMON = {
     "**options": "Of every `Layer`.",
@@ -45,8 +45,13 @@ COMMON = {
 }
 """Parameters that many functions share -> what the docstring of each says of them."""
 
+_NEXT = re.compile(r"\n(?![ \n])")
 _HEADING = re.compile(r"\n\n(?=\w[\w ]*\n---)")
-_SHARED = {name: (names, text) for names, text in COMMON.items() for name in names.split(", ")}
+_SHARED = {
+    name: (names.split(", "), f"\n{names}\n    {text}")
+    for names, text in COMMON.items()
+    for name in names.split(", ")
+}
 
 Documented = TypeVar("Documented")
 
@@ -79,13 +84,18 @@ def _parameters(thing: Any) -> list[str]:
     return parameters[1:] if parameters and parameters[0] in ("self", "cls") else parameters
 
 
+def dedented(text: str) -> str:
+    """Return a text in triple quotes without its indentation, that of the closing quotes."""
+    indent = text[text.rfind("\n") + 1 :]
+    return (text.replace(f"\n{indent}", "\n") if indent.isspace() else text).strip()
+
+
 def numpydoc(text: str, parameters: list[str]) -> str:
     """Return the numpydoc text of a short docstring, whose fields must be those parameters.
 
     This runs for each public function at import: it has no regular expression for a field.
     """
-    indent = text[text.rfind("\n") + 1 :]  # of the closing quotes
-    text = (text.replace(f"\n{indent}", "\n") if indent.isspace() else text).rstrip()
+    text = dedented(text)
     rest = example = ""
     if "\nExamples\n---" not in text:
         text, _, example = text.partition("\n\n>>> ")
@@ -97,48 +107,35 @@ def numpydoc(text: str, parameters: list[str]) -> str:
         begin = text.rfind("\n\n", 0, begin)
     fields = text[begin + 2 :] if begin > 0 else ""
     owner = fields.partition(":")[0].partition(" (")[0].partition(", ")[0]
-    entries: list[str] = []
-    if owner in parameters or owner == "returns" or owner.startswith("raises "):
-        text = text[:begin]
-        for line in fields.split("\n"):
-            if line and line[0] != " ":
-                entries.append(line)
-            else:
-                entries[-1] += f"\n{line}"
     about: dict[str, str] = {}
     returns = raises = ""
-    for entry in entries:
-        title, _, words = entry.partition(":")
-        names, _, types = title.partition(" (")
-        if types and types[-1] != ")":
-            raise AssertionError(f"a type with a colon: {entry}")
-        if words and words[0] == " ":
-            words = f"\n   {words}"
-        if names == "returns":
-            returns = f"\n{types[:-1] or 'Node'}{words}"
-        elif names.startswith("raises "):
-            raises += f"\n{names[7:]}{words}"
-        else:
-            words = f"\n{names} : {types[:-1]}{words}" if types else f"\n{names}{words}"
-            for name in names.split(", "):
-                about[name] = words
-    described: list[str] = []
+    if owner in parameters or owner == "returns" or owner.startswith("raises "):
+        text = text[:begin]
+        for entry in (_NEXT.split(fields) if "\n " in fields else fields.split("\n")):
+            title, _, words = entry.partition(":")
+            if words[:1] == " ":
+                words = f"\n   {words}"
+            names, _, types = title.partition(" (")
+            if types and types[-1] != ")":
+                raise AssertionError(f"a type with a colon: {entry}")
+            if names == "returns":
+                returns = f"\n\nReturns\n-------\n{types[:-1] or 'Node'}{words}"
+            elif title.startswith("raises "):
+                raises += f"\n{title[7:]}{words}"
+            else:
+                words = f"\n{names} : {types[:-1]}{words}" if types else f"\n{names}{words}"
+                about.update(dict.fromkeys(names.split(", "), words))
     for name in parameters:
         if name not in about and name in _SHARED:
-            names, words = _SHARED[name]
-            about.update(dict.fromkeys(names.split(", "), f"\n{names}\n    {words}"))
-        words = about.get(name, "")
-        if words not in described:
-            described.append(words)
-    if len(about) != len(parameters) or about.keys() != set(parameters):
+            about.update(dict.fromkeys(*_SHARED[name]))
+    if about.keys() != set(parameters):
         wrong = ", ".join(about.keys() ^ set(parameters))
         raise AssertionError(f"undescribed or unknown: {wrong}, in: {text}")
-    if described:
-        text += f"\n\nParameters\n----------{''.join(described)}"
-    if returns:
-        text += f"\n\nReturns\n-------{returns}"
+    if parameters:
+        described = "".join(dict.fromkeys([about[name] for name in parameters]))
+        text += f"\n\nParameters\n----------{described}"
     if raises:
-        text += f"\n\nRaises\n------{raises}"
+        raises = f"\n\nRaises\n------{raises}"
     if example:
-        rest += f"\n\nExamples\n--------\n>>> import magmagraph as mg\n>>> {example}"
-    return text + rest
+        example = f"\n\nExamples\n--------\n>>> import magmagraph as mg\n>>> {example}"
+    return f"{text}{returns}{raises}{rest}{example}"

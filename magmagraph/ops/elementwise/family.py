@@ -7,7 +7,6 @@ docstring and signature, so that an operation is one entry in one file.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FunctionType
@@ -19,7 +18,7 @@ import numpy as np
 from ...config import config
 from ...dtypes import is_complex, is_inexact
 from ...errors import DTypeError, ShapeError, message
-from ...ir.docstrings import documented
+from ...ir.docstrings import dedented, documented
 from ...ir.graph import Node
 from ...ir.op import (
     INEXACT,
@@ -272,7 +271,7 @@ def publish(
     assert isinstance(function, FunctionType)
     function.__name__ = function.__qualname__ = name
     function.__module__ = module
-    function.__doc__ = "\n\n".join([inspect.cleandoc(part) for part in parts if part])
+    function.__doc__ = "\n\n".join([dedented(part) for part in parts if part])
     return documented(function)
 
 

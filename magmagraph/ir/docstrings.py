@@ -24,7 +24,6 @@ and stays as it is written.
 from __future__ import annotations
 
 import inspect
-import re
 from typing import Any, TypeVar
 
 __all__ = ["COMMON", "dedented", "documented", "numpydoc"]
@@ -45,8 +44,6 @@ COMMON = {
 }
 """Parameters that many functions share -> what the docstring of each says of them."""
 
-_NEXT = re.compile(r"\n(?![ \n])")
-_HEADING = re.compile(r"\n\n(?=\w[\w ]*\n---)")
 _SHARED = {
     name: (names.split(", "), f"\n{names}\n    {text}")
     for names, text in COMMON.items()
@@ -93,14 +90,15 @@ def dedented(text: str) -> str:
 def numpydoc(text: str, parameters: list[str]) -> str:
     """Return the numpydoc text of a short docstring, whose fields must be those parameters.
 
-    This runs for each public function at import: it has no regular expression for a field.
+    This runs for each public function at import, so that it has no regular expressions.
     """
     text = dedented(text)
     rest = example = ""
     if "\nExamples\n---" not in text:
         text, _, example = text.partition("\n\n>>> ")
-    if "\n---" in text and (heading := _HEADING.search(text)):
-        text, rest = text[: heading.start()], text[heading.start() :]
+    if "\n---" in text:  # the line below the first heading
+        start = text.rfind("\n\n", 0, text.find("\n---"))
+        text, rest = text[:start], text[start:]
     # Fields are the last paragraph, if there are any; an indented one goes on with what is above.
     begin = text.rfind("\n\n")
     while begin > 0 and text[begin + 2] == " ":
@@ -111,7 +109,13 @@ def numpydoc(text: str, parameters: list[str]) -> str:
     returns = raises = ""
     if owner in parameters or owner == "returns" or owner.startswith("raises "):
         text = text[:begin]
-        for entry in (_NEXT.split(fields) if "\n " in fields else fields.split("\n")):
+        entries: list[str] = []
+        for line in fields.split("\n"):
+            if line and line[0] != " ":
+                entries.append(line)
+            else:
+                entries[-1] += f"\n{line}"
+        for entry in entries:
             title, _, words = entry.partition(":")
             if words[:1] == " ":
                 words = f"\n   {words}"

@@ -6,6 +6,7 @@ derivatives that are written as functions of the value and the operands.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -78,6 +79,13 @@ def _fields(parameters: Sequence[str]) -> str:
     )
 
 
+@functools.cache
+def _signature(parameters: str) -> inspect.Signature:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    members = [inspect.Parameter(name, kind, annotation=Any) for name in parameters.split()]
+    return inspect.Signature(members, return_annotation=Node)
+
+
 def _published(
     body: Callable[..., Node],
     name: str,
@@ -87,13 +95,7 @@ def _published(
 ) -> SpecialFunction:
     """Return a function of the given parameters, which hands their float nodes to `body`."""
     names = parameters.split()
-    signature = inspect.Signature(
-        [
-            inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Any)
-            for each in names
-        ],
-        return_annotation=Node,
-    )
+    signature = _signature(parameters)
 
     def function(*given: Any, **named: Any) -> Node:
         return body(*floats(name, *signature.bind(*given, **named).args))

@@ -231,21 +231,11 @@ def message(
 ) -> str:
     """Put the parts of an error message together, a line each.
 
-    Parameters
-    ----------
-    wrong : str
-        What is wrong, with the values that show it. Further lines are kept, indented.
-    need : str, optional
-        What would be accepted.
-    hint : str, optional
-        The change that most likely repairs it: the line "try".
-    where : str, optional
-        The user's own line, or lines, as ``file:line``.
-
-    Returns
-    -------
-    str
-        The parts that are given, in this order.
+    wrong (str): What is wrong, with the values that show it. Further lines are kept, indented.
+    need (str, optional): What would be accepted.
+    hint (str, optional): The change that most likely repairs it: the line "try".
+    where (str, optional): The user's own line, or lines, as ``file:line``.
+    returns (str): The parts that are given, in this order.
 
     Examples
     --------

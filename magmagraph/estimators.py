@@ -20,6 +20,7 @@ from . import nn
 from .callbacks import EarlyStopping
 from .errors import ConfigError, message
 from .functional.probabilities import softmax
+from .ir.docstrings import documented
 from .model import NeuralNetwork
 from .model.data import as_array, on_host
 from .ops.convert import as_node
@@ -131,34 +132,24 @@ class _MLP(BaseEstimator):  # type: ignore[misc]
         return scaled
 
 
+@documented
 class MLPClassifier(ClassifierMixin, _MLP):  # type: ignore[misc]
     """A network of dense layers that classifies.
 
     Features are brought to mean 0 and variance 1 of the training data; the loss is the
     cross-entropy.
 
-    Parameters
-    ----------
-    hidden : sequence of int
-        Units of each hidden layer.
-    activation : str
-        Of the hidden layers.
-    optimizer : Optimizer, optional
-        ``Adam(1e-3)`` unless said; each fit uses a copy.
-    alpha : float
-        Weight of the penalty ``alpha / 2 * sum(w**2)`` on kernels.
-    dropout : float
-        Behind each hidden layer.
-    batch_size, epochs : int
-        Of the training.
-    early_stopping : bool
-        Whether rows are kept aside, and training stops when their loss stops falling.
-    validation_split : float
-        Part of the rows that is kept aside then.
-    patience : int
-        Epochs that are waited for then.
-    random_state : int, RandomState or None
-        Of weights, order and dropout.
+    hidden (sequence of int): Units of each hidden layer.
+    activation (str): Of the hidden layers.
+    optimizer (Optimizer, optional): ``Adam(1e-3)`` unless said; each fit uses a copy.
+    alpha (float): Weight of the penalty ``alpha / 2 * sum(w**2)`` on kernels.
+    dropout (float): Behind each hidden layer.
+    batch_size, epochs (int): Of the training.
+    early_stopping (bool): Whether rows are kept aside, and training stops when their loss stops
+        falling.
+    validation_split (float): Part of the rows that is kept aside then.
+    patience (int): Epochs that are waited for then.
+    random_state (int, RandomState or None): Of weights, order and dropout.
 
     Attributes
     ----------

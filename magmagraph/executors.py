@@ -59,16 +59,10 @@ class Processes(ThreadPoolExecutor):
     `ProcessPoolExecutor` and loky give up all calls of a pool in which one process dies. Here each
     thread of a pool of threads owns a `ProcessPoolExecutor` of one process.
 
-    Parameters
-    ----------
-    workers
-        How many processes.
-    threads
-        Threads of numerical libraries in each; an equal part of the cores unless given.
-    timeout
-        Seconds after which a call's process is ended; the call raises TimeoutError.
-    prepare
-        Called in each process before its first call, for which no time is counted.
+    workers: How many processes.
+    threads: Threads of numerical libraries in each; an equal part of the cores unless given.
+    timeout: Seconds after which a call's process is ended; the call raises TimeoutError.
+    prepare: Called in each process before its first call, for which no time is counted.
     """
 
     def __init__(
@@ -164,29 +158,20 @@ class Processes(ThreadPoolExecutor):
 def executor_of(spec: Any, workers: int | None = None, **options: Any) -> Iterator[Executor | None]:
     """Open an executor, and close it at the end unless it was given.
 
-    Parameters
-    ----------
-    spec : str or Executor or distributed.Client
-        "serial"; "process", processes of this machine ("processes", too); "mpi", the ranks of
-        ``mpiexec``, of which rank 0 gets the executor and the others run what it submits, until it
-        closes, and get None
-        (without ``mpiexec``, processes that MPI starts); "dask", a cluster of this machine, or the
-        scheduler whose ``address=`` is given; the address of a scheduler itself, such as
-        ``"tcp://10.0.0.1:8786"``; a client of Dask, or an executor, which stay open.
-    workers : int, optional
-        How many processes; the cores of this machine unless given.
-    **options
-        Of "process": `threads`, `timeout` and `prepare` (see `Processes`). Of "dask": those of
-        ``distributed.Client``.
+    spec (str or Executor or distributed.Client): "serial"; "process" or "processes", processes of this
+        machine; "mpi", the ranks of ``mpiexec``, of which rank 0 gets the executor and the others run what
+        it submits, until it closes, and get None (without ``mpiexec``, processes that MPI starts);
+        "dask", a cluster of this machine, or the scheduler whose ``address=`` is given; the address
+        of a scheduler itself, such as ``"tcp://10.0.0.1:8786"``; a client of Dask, or an executor,
+        which stay open.
+    workers (int, optional): How many processes; the cores of this machine unless given.
+    **options: Of "process": `threads`, `timeout` and `prepare` (see `Processes`). Of "dask": those
+        of ``distributed.Client``.
+    raises ConfigError: There is no such executor, or its library is not installed.
 
     Yields
     ------
     Executor or None
-
-    Raises
-    ------
-    ConfigError
-        There is no such executor, or its library is not installed.
 
     Examples
     --------

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .errors import ConfigError, ShapeError, message
+from .ir.docstrings import documented
 
 __all__ = [
     "constant",
@@ -53,12 +54,12 @@ _PART = 1 << 13  # numbers that are drawn at a time, so that what is rounded is 
 
 def _drawn(draw: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return as many numbers as a shape has, drawn in their order and rounded."""
-    made = np.empty(shape, dtype)
-    flat = made.reshape(-1)
+    values = np.empty(shape, dtype)
+    flat = values.reshape(-1)
     for begin in range(0, flat.size, _PART):
         part = flat[begin : begin + _PART]
         part[...] = draw(part.size)
-    return made
+    return values
 
 
 def _checked(name: str, seed: Seed) -> Seed:
@@ -72,28 +73,15 @@ def _checked(name: str, seed: Seed) -> Seed:
     return seed
 
 
+@documented
 def constant(value: Any, seed: Seed = None) -> Initializer:
     """Fill with a value.
 
-    Parameters
-    ----------
-    value
-        A number, or an array that broadcasts to the shape.
-    seed
-        Not used: there for the sake of one signature.
+    value: A number, or an array that broadcasts to the shape.
+    seed: Not used: there for the sake of one signature.
+    returns (callable):
+    raises ShapeError: When called, if the value does not broadcast to the shape.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the value does not broadcast to the shape.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.var("b", shape=(2,), init=mg.init.constant(0.5)).value
     array([0.5, 0.5], dtype=float32)
     """
@@ -112,70 +100,41 @@ def _constant(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray
         ) from None
 
 
+@documented
 def zeros(seed: Seed = None) -> Initializer:
     """Fill with zeros.
 
-    Parameters
-    ----------
-    seed
-        Not used: there for the sake of one signature.
+    seed: Not used: there for the sake of one signature.
+    returns (callable):
 
-    Returns
-    -------
-    callable
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.var("b", shape=(2,), init=mg.init.zeros()).value
     array([0., 0.], dtype=float32)
     """
     return constant(0)
 
 
+@documented
 def ones(seed: Seed = None) -> Initializer:
     """Fill with ones.
 
-    Parameters
-    ----------
-    seed
-        Not used: there for the sake of one signature.
+    seed: Not used: there for the sake of one signature.
+    returns (callable):
 
-    Returns
-    -------
-    callable
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.var("scale", shape=(2,), init=mg.init.ones()).value
     array([1., 1.], dtype=float32)
     """
     return constant(1)
 
 
+@documented
 def uniform(low: float = -0.05, high: float = 0.05, seed: Seed = None) -> Initializer:
     """Draw uniformly from ``[low, high)``.
 
-    Parameters
-    ----------
-    low, high
-        The interval.
-    seed
-        Of the generator.
+    low, high: The interval.
+    seed: Of the generator.
+    returns (callable):
+    raises ShapeError: If ``low > high``.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        If ``low > high``.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> values = mg.init.uniform(0.0, 2.0, seed=0)((1000,), "float32")
     >>> bool((values >= 0).all()), round(float(values.mean()), 1)
     (True, 1.0)
@@ -191,28 +150,15 @@ def _uniform(
     return _drawn(partial(np.random.default_rng(seed).uniform, low, high), shape, dtype)
 
 
+@documented
 def normal(mean: float = 0.0, std: float = 0.05, seed: Seed = None) -> Initializer:
     """Draw from a normal distribution.
 
-    Parameters
-    ----------
-    mean, std
-        Mean and standard deviation.
-    seed
-        Of the generator.
+    mean, std: Mean and standard deviation.
+    seed: Of the generator.
+    returns (callable):
+    raises ShapeError: If `std` is negative.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        If `std` is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> values = mg.init.normal(std=2.0, seed=0)((10000,), "float64")
     >>> round(float(values.std()), 1)
     2.0
@@ -256,31 +202,18 @@ def _scaled(
     return _drawn(partial(generator.uniform, -limit, limit), shape, dtype)
 
 
+@documented
 def glorot_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
     """Draw uniformly from ``[-a, a)`` with ``a = gain * sqrt(6 / (fan_in + fan_out))``.
 
     X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", AISTATS 2010, equation 16. For sigmoid and tanh.
 
-    Parameters
-    ----------
-    gain
-        Factor of the limit.
-    seed
-        Of the generator.
+    gain: Factor of the limit.
+    seed: Of the generator.
+    returns (callable):
+    raises ShapeError: When called, if the shape has fewer than 2 axes.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the shape has fewer than 2 axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> W = mg.var("W", shape=(784, 10), init=mg.init.glorot_uniform(seed=0))
     >>> bool(abs(W.value).max() <= (6 / 794) ** 0.5)
     True
@@ -288,31 +221,18 @@ def glorot_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
     return partial(_scaled, "glorot_uniform", gain, _checked("glorot_uniform", seed))
 
 
+@documented
 def glorot_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     """Draw normally with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``.
 
     X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", AISTATS 2010, equation 12.
 
-    Parameters
-    ----------
-    gain
-        Factor of the standard deviation.
-    seed
-        Of the generator.
+    gain: Factor of the standard deviation.
+    seed: Of the generator.
+    returns (callable):
+    raises ShapeError: When called, if the shape has fewer than 2 axes.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the shape has fewer than 2 axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> values = mg.init.glorot_normal(seed=0)((200, 200), "float32")
     >>> round(float(values.std()), 2)
     0.07
@@ -320,31 +240,18 @@ def glorot_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     return partial(_scaled, "glorot_normal", gain, _checked("glorot_normal", seed))
 
 
+@documented
 def he_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
     """Draw uniformly from ``[-a, a)`` with ``a = gain * sqrt(6 / fan_in)``.
 
     K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers", ICCV 2015, equation 10. For
     rectifiers.
 
-    Parameters
-    ----------
-    gain
-        Factor of the limit.
-    seed
-        Of the generator.
+    gain: Factor of the limit.
+    seed: Of the generator.
+    returns (callable):
+    raises ShapeError: When called, if the shape has fewer than 2 axes.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the shape has fewer than 2 axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> W = mg.var("W", shape=(600, 10), init=mg.init.he_uniform(seed=0))
     >>> bool(abs(W.value).max() <= 0.1)
     True
@@ -352,30 +259,17 @@ def he_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
     return partial(_scaled, "he_uniform", gain, _checked("he_uniform", seed))
 
 
+@documented
 def he_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     """Draw normally with standard deviation ``gain * sqrt(2 / fan_in)``.
 
     K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers", ICCV 2015, equation 10.
 
-    Parameters
-    ----------
-    gain
-        Factor of the standard deviation.
-    seed
-        Of the generator.
+    gain: Factor of the standard deviation.
+    seed: Of the generator.
+    returns (callable):
+    raises ShapeError: When called, if the shape has fewer than 2 axes.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the shape has fewer than 2 axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> values = mg.init.he_normal(seed=0)((200, 200), "float32")
     >>> round(float(values.std()), 2)
     0.1
@@ -383,6 +277,7 @@ def he_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     return partial(_scaled, "he_normal", gain, _checked("he_normal", seed))
 
 
+@documented
 def orthogonal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     """Draw a matrix whose rows or columns, whichever are fewer, are orthonormal.
 
@@ -391,22 +286,10 @@ def orthogonal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     by A. Saxe, J. McClelland, S. Ganguli, "Exact solutions to the nonlinear dynamics of learning
     in deep linear neural networks", ICLR 2014.
 
-    Parameters
-    ----------
-    gain
-        Factor of the matrix.
-    seed
-        Of the generator.
-
-    Returns
-    -------
-    callable
-        Axes after the first are taken as one.
-
-    Raises
-    ------
-    ShapeError
-        When called, if the shape has fewer than 2 axes.
+    gain: Factor of the matrix.
+    seed: Of the generator.
+    returns (callable): Axes after the first are taken as one.
+    raises ShapeError: When called, if the shape has fewer than 2 axes.
 
     Examples
     --------
@@ -436,28 +319,15 @@ def _matrix(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
+@documented
 def identity(gain: float = 1.0, seed: Seed = None) -> Initializer:
     """Put `gain` on the main diagonal and zeros elsewhere.
 
-    Parameters
-    ----------
-    gain
-        The diagonal's value.
-    seed
-        Not used: there for the sake of one signature.
+    gain: The diagonal's value.
+    seed: Not used: there for the sake of one signature.
+    returns (callable):
+    raises ShapeError: When called, if the shape does not have 2 axes.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the shape does not have 2 axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.var("W", shape=(2, 3), init=mg.init.identity()).value
     array([[1., 0., 0.],
            [0., 1., 0.]], dtype=float32)
@@ -469,30 +339,17 @@ def _identity(gain: float, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     return _rounded(gain * np.eye(*_matrix("identity", shape)), dtype)
 
 
+@documented
 def diagonal(values: Any, seed: Seed = None) -> Initializer:
     """Put values on the main diagonal and zeros elsewhere.
 
-    Parameters
-    ----------
-    values
-        A number, or as many as the diagonal has elements; or an initializer, which is asked for
+    values: A number, or as many as the diagonal has elements; or an initializer, which is asked for
         that many.
-    seed
-        Not used: there for the sake of one signature (an initializer has its own).
+    seed: Not used: there for the sake of one signature (an initializer has its own).
+    returns (callable):
+    raises ShapeError: When called, if the shape does not have 2 axes, or the values are not as many
+        as its diagonal.
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the shape does not have 2 axes, or the values are not as many as its
-        diagonal.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.var("W", shape=(2, 2), init=mg.init.diagonal([3.0, 4.0])).value
     array([[3., 0.],
            [0., 4.]], dtype=float32)
@@ -515,32 +372,18 @@ def _diagonal(values: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     return matrix
 
 
+@documented
 def mask(pattern: Any, values: Any = 1.0, seed: Seed = None) -> Initializer:
     """Put values where a pattern is true and zeros elsewhere.
 
-    Parameters
-    ----------
-    pattern
-        Array of bools (or of numbers: nonzero is true) that broadcasts to the shape; or a number
-        in [0, 1]: the share of elements that are drawn to be true.
-    values
-        A number or an array that broadcasts to the shape; or an initializer.
-    seed
-        Of the generator that draws the pattern.
+    pattern: Array of bools (or of numbers: nonzero is true) that broadcasts to the shape; or a
+        number in [0, 1]: the share of elements that are drawn to be true.
+    values: A number or an array that broadcasts to the shape; or an initializer.
+    seed: Of the generator that draws the pattern.
+    returns (callable):
+    raises ShapeError: When called, if the pattern or the values do not broadcast to the shape; or
+        at once, if a share is outside of [0, 1].
 
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ShapeError
-        When called, if the pattern or the values do not broadcast to the shape; or at once, if a
-        share is outside of [0, 1].
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.var("W", shape=(2, 2), init=mg.init.mask([[1, 0], [1, 1]], 0.5)).value
     array([[0.5, 0. ],
            [0.5, 0.5]], dtype=float32)

@@ -12,6 +12,7 @@ from typing import Any
 
 from .errors import ConfigError, message
 from .help.argument_errors import tell, tell_classes
+from .ir.docstrings import documented
 from .ir.graph import Node
 from .ops.convert import as_node
 from .ops.elementwise.arithmetic import add, multiply
@@ -73,27 +74,14 @@ class Penalty:
         return terms[0] if len(terms) == 1 else add(*terms)
 
 
+@documented
 def l1(factor: float = 0.01) -> Penalty:
     """Return the penalty ``factor * sum(|w|)``, under which small weights become zero.
 
-    Parameters
-    ----------
-    factor
-        λ, at least 0.
+    factor: λ, at least 0.
+    returns (Penalty): A function of a weight, or of several, that gives a scalar node.
+    raises ConfigError: If the factor is negative.
 
-    Returns
-    -------
-    Penalty
-        A function of a weight, or of several, that gives a scalar node.
-
-    Raises
-    ------
-    ConfigError
-        If the factor is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w, b = mg.var("w", init=[3.0, -4.0]), mg.var("b", init=2.0)
     >>> mg.regularize.l1(0.5)([w, b]).eval()
     array(4.5, dtype=float32)
@@ -101,30 +89,17 @@ def l1(factor: float = 0.01) -> Penalty:
     return Penalty(l1=factor)
 
 
+@documented
 def l2(factor: float = 0.01) -> Penalty:
     """Return the penalty ``factor * sum(w**2)``, which keeps weights small.
 
     Its gradient is ``2 * factor * w``: for plain gradient descent a weight decay of twice the
     factor.
 
-    Parameters
-    ----------
-    factor
-        λ, at least 0.
+    factor: λ, at least 0.
+    returns (Penalty): A function of a weight, or of several, that gives a scalar node.
+    raises ConfigError: If the factor is negative.
 
-    Returns
-    -------
-    Penalty
-        A function of a weight, or of several, that gives a scalar node.
-
-    Raises
-    ------
-    ConfigError
-        If the factor is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> loss = mg.regularize.l2(0.1)(mg.var("w", init=[3.0, -4.0]))
     >>> loss.eval()
     array(2.5, dtype=float32)

@@ -15,6 +15,7 @@ import numpy as np
 
 from .config import config
 from .errors import ConfigError, message
+from .ir.docstrings import documented
 from .ir.graph import Node, freeze
 from .ir.interpret import evaluate
 from .ir.records import record
@@ -87,19 +88,13 @@ class Schedule:
         return at(self, step)
 
 
+@documented
 def at(rate: Rate, step: int) -> float:
     """Return the value of a schedule, or of any function of the step, at a step.
 
-    Parameters
-    ----------
-    rate
-        A schedule, a number, or a function from the node of the step to a node.
-    step
-        The number of the step, from 0.
+    rate: A schedule, a number, or a function from the node of the step to a node.
+    step: The number of the step, from 0.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.schedule.at(lambda step: mg.cast(step, "float32") * 0.25, 2)
     0.5
     """
@@ -293,41 +288,27 @@ class Warmup(_Numbers):
         return where(less(step, self.steps), rising, late)
 
 
+@documented
 def constant(rate: float) -> Schedule:
     """Keep one rate: ``rate(t) = rate``.
 
-    Parameters
-    ----------
-    rate : float
+    rate (float):
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.schedule.constant(0.5).at(100)
     0.5
     """
     return Constant(float(rate))
 
 
+@documented
 def step(rate: float, every: int, factor: float = 0.1) -> Schedule:
     """Multiply the rate by a factor every so many steps: ``rate * factor**floor(t / every)``.
 
-    Parameters
-    ----------
-    rate : float
-        At step 0.
-    every : int
-        Steps between two changes.
-    factor : float, optional
+    rate (float): At step 0.
+    every (int): Steps between two changes.
+    factor (float, optional):
+    raises ConfigError: Where `every` or `factor` is not positive.
 
-    Raises
-    ------
-    ConfigError
-        Where `every` or `factor` is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.step(1.0, every=10, factor=0.5)
     >>> rate.at(9), rate.at(10), rate.at(25)
     (1.0, 0.5, 0.25)
@@ -336,25 +317,15 @@ def step(rate: float, every: int, factor: float = 0.1) -> Schedule:
     return Step(float(rate), int(every), float(factor))
 
 
+@documented
 def exponential(rate: float, decay: float, every: float = 1) -> Schedule:
     """Let the rate decay without steps: ``rate * decay**(t / every)``.
 
-    Parameters
-    ----------
-    rate : float
-        At step 0.
-    decay : float
-        The factor over `every` steps.
-    every : float, optional
+    rate (float): At step 0.
+    decay (float): The factor over `every` steps.
+    every (float, optional):
+    raises ConfigError: Where `decay` or `every` is not positive.
 
-    Raises
-    ------
-    ConfigError
-        Where `decay` or `every` is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.schedule.exponential(1.0, 0.25, every=2).at(1)
     0.5
     """
@@ -363,28 +334,18 @@ def exponential(rate: float, decay: float, every: float = 1) -> Schedule:
     return Exponential(float(rate), float(decay), float(every))
 
 
+@documented
 def cosine(rate: float, steps: int, final: float = 0.0) -> Schedule:
     """Follow half a cosine down to a final rate, and stay there.
 
     ``final + (rate - final) * (1 + cos(pi * min(t, steps) / steps)) / 2``
     (Loshchilov and Hutter 2017, equation 5, without restarts).
 
-    Parameters
-    ----------
-    rate : float
-        At step 0.
-    steps : int
-        The step from which on the rate is `final`.
-    final : float, optional
+    rate (float): At step 0.
+    steps (int): The step from which on the rate is `final`.
+    final (float, optional):
+    raises ConfigError: Where `steps` is not positive.
 
-    Raises
-    ------
-    ConfigError
-        Where `steps` is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.cosine(1.0, steps=100, final=0.5)
     >>> rate.at(0), rate.at(50), rate.at(1000)
     (1.0, 0.75, 0.5)
@@ -394,6 +355,7 @@ def cosine(rate: float, steps: int, final: float = 0.0) -> Schedule:
     return Cosine(float(rate), int(steps), float(final))
 
 
+@documented
 def cosine_restarts(
     rate: float, period: int, growth: int = 1, shrink: float = 1.0, final: float = 0.0
 ) -> Schedule:
@@ -402,27 +364,13 @@ def cosine_restarts(
     In cycle n, of ``period * growth**n`` steps, the rate falls as that of `cosine` does, from
     ``rate * shrink**n`` (Loshchilov and Hutter 2017, "SGDR", equation 5).
 
-    Parameters
-    ----------
-    rate : float
-        At step 0.
-    period : int
-        Steps of the first cycle.
-    growth : int, optional
-        How much longer each cycle is than the one before.
-    shrink : float, optional
-        The factor from one cycle's first rate to that of the next.
-    final : float, optional
-        What the rate falls to.
+    rate (float): At step 0.
+    period (int): Steps of the first cycle.
+    growth (int, optional): How much longer each cycle is than the one before.
+    shrink (float, optional): The factor from one cycle's first rate to that of the next.
+    final (float, optional): What the rate falls to.
+    raises ConfigError: Where `period`, `growth` or `shrink` is not positive, or `growth` is no int.
 
-    Raises
-    ------
-    ConfigError
-        Where `period`, `growth` or `shrink` is not positive, or `growth` is no int.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.cosine_restarts(1.0, 10, growth=2, shrink=0.5)
     >>> [round(rate.at(t), 4) for t in (0, 5, 10, 20, 30)]
     [1.0, 0.5, 0.5, 0.25, 0.25]
@@ -433,6 +381,7 @@ def cosine_restarts(
     return CosineRestarts(float(rate), int(period), int(growth), float(shrink), float(final))
 
 
+@documented
 def one_cycle(
     rate: float, steps: int, rise: float = 0.3, start: float = 0.04, final: float = 1e-4
 ) -> Schedule:
@@ -441,25 +390,12 @@ def one_cycle(
     From ``rate * start`` at step 0 to `rate` at step ``rise * steps - 1``, and to ``rate * start *
     final`` at the last step, ``steps - 1``.
 
-    Parameters
-    ----------
-    rate : float
-        The highest.
-    steps : int
-        In all.
-    rise : float, optional
-        Part of the steps in which the rate rises, between 0 and 1.
-    start, final : float, optional
-        Factors, see above.
+    rate (float): The highest.
+    steps (int): In all.
+    rise (float, optional): Part of the steps in which the rate rises, between 0 and 1.
+    start, final (float, optional): Factors, see above.
+    raises ConfigError: Where `steps` is not positive, or `rise` is not between 0 and 1.
 
-    Raises
-    ------
-    ConfigError
-        Where `steps` is not positive, or `rise` is not between 0 and 1.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.one_cycle(1.0, 100, start=0.1, final=0.01)
     >>> [round(rate.at(t), 4) for t in (0, 29, 99, 200)]
     [0.1, 1.0, 0.001, 0.001]
@@ -470,27 +406,17 @@ def one_cycle(
     return OneCycle(float(rate), int(steps), float(rise), float(start), float(final))
 
 
+@documented
 def inverse_sqrt(rate: float, hold: int) -> Schedule:
     """Keep a rate, then let it fall with the step: ``rate * sqrt(hold / max(t, hold))``.
 
     With a warm-up before it is that of A. Vaswani et al., "Attention is all you need", 2017,
     section 5.3: ``warmup(4000, inverse_sqrt(rate, 4000))``.
 
-    Parameters
-    ----------
-    rate : float
-        At step 0.
-    hold : int
-        How long it stays.
+    rate (float): At step 0.
+    hold (int): How long it stays.
+    raises ConfigError: Where `hold` is not positive.
 
-    Raises
-    ------
-    ConfigError
-        Where `hold` is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.inverse_sqrt(1.0, hold=100)
     >>> rate.at(0), rate.at(100), rate.at(400)
     (1.0, 1.0, 0.5)
@@ -499,29 +425,18 @@ def inverse_sqrt(rate: float, hold: int) -> Schedule:
     return InverseSqrt(float(rate), int(hold))
 
 
+@documented
 def polynomial(
     rate: float, steps: int, exponent: float = 1.0, final: float = 0.0
 ) -> Schedule:
     """Fall to a final rate along a power of the rest: ``final + (rate - final) (1 - t/steps)**p``.
 
-    Parameters
-    ----------
-    rate : float
-        At step 0.
-    steps : int
-        The step from which on the rate is `final`.
-    exponent : float, optional
-        ``p`` above: 1 falls along a line.
-    final : float, optional
+    rate (float): At step 0.
+    steps (int): The step from which on the rate is `final`.
+    exponent (float, optional): ``p`` above: 1 falls along a line.
+    final (float, optional):
+    raises ConfigError: Where `steps` or `exponent` is not positive.
 
-    Raises
-    ------
-    ConfigError
-        Where `steps` or `exponent` is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.polynomial(1.0, 100, exponent=2.0)
     >>> rate.at(0), rate.at(50), rate.at(1000)
     (1.0, 0.25, 0.0)
@@ -530,28 +445,17 @@ def polynomial(
     return Polynomial(float(rate), int(steps), float(exponent), float(final))
 
 
+@documented
 def warmup(steps: int, then: Rate | float, start: float = 0.0) -> Schedule:
     """Rise linearly to a rate, then follow another schedule from its beginning.
 
     ``start + (then(0) - start) * t / steps`` for ``t < steps``, and ``then(t - steps)`` from there.
 
-    Parameters
-    ----------
-    steps : int
-        How long it rises.
-    then : Schedule, callable or float
-        What follows.
-    start : float, optional
-        The rate at step 0.
+    steps (int): How long it rises.
+    then (Schedule, callable or float): What follows.
+    start (float, optional): The rate at step 0.
+    raises ConfigError: Where `steps` is not positive.
 
-    Raises
-    ------
-    ConfigError
-        Where `steps` is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.warmup(4, mg.schedule.step(1.0, every=10, factor=0.5))
     >>> [rate.at(t) for t in (0, 1, 2, 4, 13, 14)]
     [0.0, 0.25, 0.5, 1.0, 1.0, 0.5]
@@ -642,6 +546,7 @@ class Plateau:
         return f"<schedule plateau, rate {self.rate:g}, best {self.best}>"
 
 
+@documented
 def plateau(
     rate: float,
     factor: float = 0.1,
@@ -657,31 +562,16 @@ def plateau(
     without improvement. It is no function of the step: call `Plateau.report(metric)`, after every
     epoch, say.
 
-    Parameters
-    ----------
-    rate : float
-        The rate at the beginning.
-    factor : float, optional
-        Between 0 and 1.
-    patience : int, optional
-        How many reports without improvement are put up with.
-    mode : {"min", "max"}, optional
-        Whether a smaller or a larger metric is better.
-    threshold : float, optional
-        An improvement is at least this part of the best metric's magnitude.
-    cooldown : int, optional
-        Reports after a change that do not count.
-    minimum : float, optional
-        The rate never falls below this.
+    rate (float): The rate at the beginning.
+    factor (float, optional): Between 0 and 1.
+    patience (int, optional): How many reports without improvement are put up with.
+    mode ({"min", "max"}, optional): Whether a smaller or a larger metric is better.
+    threshold (float, optional): An improvement is at least this part of the best metric's
+        magnitude.
+    cooldown (int, optional): Reports after a change that do not count.
+    minimum (float, optional): The rate never falls below this.
+    raises ConfigError: Where `mode` or `factor` is not one of these.
 
-    Raises
-    ------
-    ConfigError
-        Where `mode` or `factor` is not one of these.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rate = mg.schedule.plateau(0.5, factor=0.5, patience=1)
     >>> [rate.report(loss) for loss in (1.0, 0.9, 0.9, 0.9)], rate.rate
     ([False, False, False, True], 0.25)

@@ -22,6 +22,7 @@ import numpy as np
 from ..dtypes import is_complex, is_float, is_inexact
 from ..errors import GradientError, ShapeError, message
 from ..ir.collection import collection_paused
+from ..ir.docstrings import documented
 from ..ir.graph import Node, topological
 from ..ir.identity import is_among
 from ..ir.lines import attribute, attributed
@@ -47,24 +48,12 @@ _UNUSED = ("raise", "zeros")
 def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     """Build the gradient of a scalar with respect to nodes: `mg.grad` of a node, which says more.
 
-    Parameters
-    ----------
-    loss : Node
-        A scalar of a float dtype.
-    wrt : Node, or a nested list, tuple or dict of nodes
-        The targets.
-    unused : {"raise", "zeros"}, optional
-        What to do for a target that no gradient reaches.
-
-    Returns
-    -------
-    Node, or the nested form of `wrt`
-
-    Raises
-    ------
-    GradientError
-        Where the loss is not a float scalar, a target is not a float node, or no gradient
-        reaches a target and `unused` is "raise".
+    loss (Node): A scalar of a float dtype.
+    wrt (Node, or a nested list, tuple or dict of nodes): The targets.
+    unused ({"raise", "zeros"}, optional): What to do for a target that no gradient reaches.
+    returns (Node, or the nested form of `wrt`):
+    raises GradientError: Where the loss is not a float scalar, a target is not a float node, or no
+        gradient reaches a target and `unused` is "raise".
     """
     check_loss("grad", loss)
     targets = check_targets("grad", wrt, takes_complex=True)
@@ -84,6 +73,7 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     return like(wrt, marked)
 
 
+@documented
 def vjp(outputs: Any, wrt: Any, cotangents: Any, *, unused: str = "raise") -> Any:
     """Build the product of cotangents with the Jacobian: reverse mode for any outputs.
 
@@ -91,36 +81,19 @@ def vjp(outputs: Any, wrt: Any, cotangents: Any, *, unused: str = "raise") -> An
     ``sum_i u_i * d y_i / d x``. Of complex ones it is the gradient of
     ``Re(sum_i conj(u_i) * y_i)``: for a holomorphic function ``sum_i u_i * conj(d y_i / d x)``.
 
-    Parameters
-    ----------
-    outputs : Node, or a nested list, tuple or dict of nodes
-        Float nodes of any shapes.
-    wrt : Node, or a nested list, tuple or dict of nodes
-        The targets.
-    cotangents : Node or array, in the form of `outputs`
-        Weights of the outputs' elements: each has its output's shape, or is a scalar, which
-        then stands for every element.
-    unused : {"raise", "zeros"}, optional
-        What to do for a target that no gradient reaches.
-
-    Returns
-    -------
-    Node, or the nested form of `wrt`
-
-    Raises
-    ------
-    GradientError
-        As `grad`, and where `cotangents` has another form than `outputs`.
-    ShapeError
-        Where a cotangent has another shape than its output.
+    outputs (Node, or a nested list, tuple or dict of nodes): Float nodes of any shapes.
+    wrt (Node, or a nested list, tuple or dict of nodes): The targets.
+    cotangents (Node or array, in the form of `outputs`): Weights of the outputs' elements: each has
+        its output's shape, or is a scalar, which then stands for every element.
+    unused ({"raise", "zeros"}, optional): What to do for a target that no gradient reaches.
+    returns (Node, or the nested form of `wrt`):
+    raises GradientError: As `grad`, and where `cotangents` has another form than `outputs`.
+    raises ShapeError: Where a cotangent has another shape than its output.
 
     See Also
     --------
     grad, jvp
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=[1.0, 2.0])
     >>> mg.vjp(x**2, x, mg.constant([1.0, 10.0])).eval()
     array([ 2., 40.], dtype=float32)

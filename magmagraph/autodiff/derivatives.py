@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GradientError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node, topological
 from ..ir.nesting import leaves, like
 from ..ir.op import describe
@@ -53,35 +54,21 @@ def in_forward_mode() -> bool:
     return _forward.get()
 
 
+@documented
 def jvp(outputs: Any, wrt: Any, tangents: Any, *, unused: str = "raise") -> Any:
     """Build the product of the Jacobian with tangents: forward mode for any graph.
 
     For targets ``x`` with tangents ``t`` the result for an output ``y`` is
     ``sum_j d y / d x_j * t_j``, the derivative of ``y`` along the direction ``t``.
 
-    Parameters
-    ----------
-    outputs : Node, or a nested list, tuple or dict of nodes
-        Float nodes of any shapes.
-    wrt : Node, or a nested list, tuple or dict of nodes
-        The targets.
-    tangents : Node or array, in the form of `wrt`
-        The direction: each has its target's shape, or is a scalar, which then stands for
-        every element.
-    unused : {"raise", "zeros"}, optional
-        What to do for an output that depends on no target.
-
-    Returns
-    -------
-    Node, or the nested form of `outputs`
-        Each of its output's shape and dtype.
-
-    Raises
-    ------
-    GradientError
-        As `vjp`.
-    ShapeError
-        Where a tangent has another shape than its target.
+    outputs (Node, or a nested list, tuple or dict of nodes): Float nodes of any shapes.
+    wrt (Node, or a nested list, tuple or dict of nodes): The targets.
+    tangents (Node or array, in the form of `wrt`): The direction: each has its target's shape, or
+        is a scalar, which then stands for every element.
+    unused ({"raise", "zeros"}, optional): What to do for an output that depends on no target.
+    returns (Node, or the nested form of `outputs`): Each of its output's shape and dtype.
+    raises GradientError: As `vjp`.
+    raises ShapeError: Where a tangent has another shape than its target.
 
     Notes
     -----
@@ -89,9 +76,6 @@ def jvp(outputs: Any, wrt: Any, tangents: Any, *, unused: str = "raise") -> Any:
     ``t -> J t``: two backward sweeps make one forward derivative. After compilation nothing of
     the first sweep's arithmetic remains but what the result needs.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=[1.0, 2.0])
     >>> mg.jvp(mg.sum(x**2), x, mg.constant([1.0, 0.5])).eval()
     array(4., dtype=float32)
@@ -299,35 +283,22 @@ def hessian(loss: Node, wrt: Any, *, mode: str = "auto", unused: str = "raise") 
     return _jacobian("hessian", grad(loss, wrt, unused=unused), wrt, mode, "zeros")
 
 
+@documented
 def hvp(loss: Node, wrt: Any, vectors: Any, *, unused: str = "raise") -> Any:
     """Build the product of the matrix of second derivatives with vectors, without the matrix.
 
     For targets ``x`` with vectors ``v`` the result for a target ``y`` is
     ``sum_j d2 loss / (d y d x_j) * v_j``. It costs a few times what the gradient does.
 
-    Parameters
-    ----------
-    loss : Node
-        A scalar of a float dtype.
-    wrt : Node, or a nested list, tuple or dict of nodes
-        The targets.
-    vectors : Node or array, in the form of `wrt`
-        Each has its target's shape, or is a scalar, which then stands for every element.
-    unused : {"raise", "zeros"}, optional
-        What to do for a target that no gradient reaches. A second derivative that vanishes
-        because the gradient is constant is zeros in any case.
-
-    Returns
-    -------
-    Node, or the nested form of `wrt`
-        Each of its target's shape and dtype.
-
-    Raises
-    ------
-    GradientError
-        As `grad`.
-    ShapeError
-        Where a vector has another shape than its target.
+    loss (Node): A scalar of a float dtype.
+    wrt (Node, or a nested list, tuple or dict of nodes): The targets.
+    vectors (Node or array, in the form of `wrt`): Each has its target's shape, or is a scalar,
+        which then stands for every element.
+    unused ({"raise", "zeros"}, optional): What to do for a target that no gradient reaches. A
+        second derivative that vanishes because the gradient is constant is zeros in any case.
+    returns (Node, or the nested form of `wrt`): Each of its target's shape and dtype.
+    raises GradientError: As `grad`.
+    raises ShapeError: Where a vector has another shape than its target.
 
     Notes
     -----
@@ -336,9 +307,6 @@ def hvp(loss: Node, wrt: Any, vectors: Any, *, unused: str = "raise") -> Any:
     `custom_gradient` that is no true gradient may have one that is not: the result is then that of
     its transpose.)
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=[1.0, 2.0])
     >>> mg.hvp(x[0] ** 2 * x[1], x, mg.constant([1.0, 0.0])).eval()
     array([4., 2.], dtype=float32)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import finfo, is_inexact
 from ..errors import DTypeError, GraphError, ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.nesting import leaves, like
 from ..ir.op import describe
@@ -37,6 +38,7 @@ class FixedPoint(NamedTuple):
     steps: Node
 
 
+@documented
 def fixed_point(
     function: Callable[[Any], Any],
     x0: Any,
@@ -47,38 +49,25 @@ def fixed_point(
 ) -> FixedPoint:
     """Iterate ``x = f(x)`` until it no longer changes; differentiate the equation.
 
-    Parameters
-    ----------
-    function : callable
-        Takes the point, in the form of `x0`, and returns the next one, of the same form, shapes
-        and dtypes. It is called once, to build its graph; nodes that it takes from outside
-        (variables, inputs) are kept as they are during the iteration, and get gradients.
-    x0 : Node or array, or a nested list, tuple or dict of these
-        Where to start: float or complex. No gradient flows to it: the fixed point does not
-        depend on it.
-    tolerance : float, optional
-        The iteration ends when no element changes by more than this, times the largest absolute
-        value where that is above 1. Default: the dtype's epsilon to the power 3/4 (6e-6 for
-        float32, 2e-12 for float64).
-    max_steps : int, optional
-        The most steps.
-    unconverged : {"raise", "return"}, optional
-        What a call does that has not converged after `max_steps`, or came to values that are not
-        finite: raise, or return the last point (`steps` tells, where it is `max_steps`).
-
-    Returns
-    -------
-    FixedPoint
-        A named tuple ``(value, steps)`` of nodes.
-
-    Raises
-    ------
-    GraphError
-        Where the function does not return the form of `x0`, or an option is out of range.
-    ShapeError, DTypeError
-        Where it returns another shape or dtype, or `x0` is not float or complex.
-    DivergedError
-        By a call: see `unconverged`. The error names the node and its line, and has ``step``.
+    function (callable): Takes the point, in the form of `x0`, and returns the next one, of the same
+        form, shapes and dtypes. It is called once, to build its graph; nodes that it takes from
+        outside (variables, inputs) are kept as they are during the iteration, and get gradients.
+    x0 (Node or array, or a nested list, tuple or dict of these): Where to start: float or complex.
+        No gradient flows to it: the fixed point does not depend on it.
+    tolerance (float, optional): The iteration ends when no element changes by more than this, times
+        the largest absolute value where that is above 1. Default: the dtype's epsilon to the power
+        3/4 (6e-6 for float32, 2e-12 for float64).
+    max_steps (int, optional): The most steps.
+    unconverged ({"raise", "return"}, optional): What a call does that has not converged after
+        `max_steps`, or came to values that are not finite: raise, or return the last point (`steps`
+        tells, where it is `max_steps`).
+    returns (FixedPoint): A named tuple ``(value, steps)`` of nodes.
+    raises GraphError: Where the function does not return the form of `x0`, or an option is out of
+        range.
+    raises ShapeError, DTypeError: Where it returns another shape or dtype, or `x0` is not float or
+        complex.
+    raises DivergedError: By a call: see `unconverged`. The error names the node and its line, and
+        has ``step``.
 
     Notes
     -----
@@ -126,6 +115,7 @@ def fixed_point(
     return FixedPoint(like(x0, values), steps)
 
 
+@documented
 def root(
     function: Callable[[Node], Any],
     x0: Any,
@@ -136,33 +126,19 @@ def root(
 ) -> FixedPoint:
     """Find where a function is zero by Newton's method; differentiate the equation.
 
-    Parameters
-    ----------
-    function : callable
-        Takes a node of the shape of `x0` and returns one of as many elements: the residual. It
-        is called once, to build its graph; nodes that it takes from outside get gradients.
-    x0 : Node or array
-        Where to start: float64 or float32. No gradient flows to it.
-    tolerance : float, optional
-        Of the last step, as for `fixed_point`.
-    max_steps : int, optional
-        The most steps.
-    unconverged : {"raise", "return"}, optional
-        As for `fixed_point`.
-
-    Returns
-    -------
-    FixedPoint
-        A named tuple ``(value, steps)`` of nodes.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        Where the residual has another number of elements, or another dtype, than `x0`.
-    GraphError
-        Where an option is out of range.
-    DivergedError, LinAlgError
-        By a call: it has not converged, or the Jacobian is singular on the way.
+    function (callable): Takes a node of the shape of `x0` and returns one of as many elements: the
+        residual. It is called once, to build its graph; nodes that it takes from outside get
+        gradients.
+    x0 (Node or array): Where to start: float64 or float32. No gradient flows to it.
+    tolerance (float, optional): Of the last step, as for `fixed_point`.
+    max_steps (int, optional): The most steps.
+    unconverged ({"raise", "return"}, optional): As for `fixed_point`.
+    returns (FixedPoint): A named tuple ``(value, steps)`` of nodes.
+    raises ShapeError, DTypeError: Where the residual has another number of elements, or another
+        dtype, than `x0`.
+    raises GraphError: Where an option is out of range.
+    raises DivergedError, LinAlgError: By a call: it has not converged, or the Jacobian is singular
+        on the way.
 
     Notes
     -----
@@ -175,9 +151,6 @@ def root(
     --------
     fixed_point
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> p = mg.var("p", init=2.0)
     >>> found = mg.root(lambda x: x**3 - p, 1.0)
     >>> found.value.eval().round(4)

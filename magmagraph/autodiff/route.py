@@ -16,21 +16,11 @@ _MOST_INSIDE = 256  # nodes that one form replaces; none comes near
 class Route:
     """The nodes between outputs and targets, and where the cotangent of each goes on to.
 
-    Attributes
-    ----------
-    order
-        Every node once, operands first.
-    wanted
-        The identities of the targets.
-
-    Parameters
-    ----------
-    outputs, targets
-        The ends of the way.
-    free
-        Whether a target is taken as free, whatever it is computed from.
-    attribution
-        Gives the line of what is made for a node.
+    outputs, targets: The ends of the way.
+    free: Whether a target is taken as free, whatever it is computed from.
+    attribution: Gives the line of what is made for a node.
+    order: Every node once, operands first.
+    wanted: The identities of the targets.
     """
 
     def __init__(

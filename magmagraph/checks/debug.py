@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import GraphError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import caller_line
 from ..ops.control.observing import ASSERT, TAP, Callback, fresh
@@ -31,23 +32,16 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+@documented
 def print(x: Any, label: str | None = None) -> Node:
     """Return a value, and print it whenever a function that needs it computes it.
 
     A line with the label, the type and the range of the values, then the array as NumPy prints
     it (shortened above 1000 elements), to the standard output.
 
-    Parameters
-    ----------
-    x
-        Node or array of any shape and dtype.
-    label
-        What stands before it; the name or operation, and the line, unless given.
-
-    Returns
-    -------
-    Node
-        The value itself: use it in the place of `x`.
+    x: Node or array of any shape and dtype.
+    label: What stands before it; the name or operation, and the line, unless given.
+    returns: The value itself: use it in the place of `x`.
 
     Notes
     -----
@@ -59,9 +53,6 @@ def print(x: Any, label: str | None = None) -> Node:
     --------
     tap : hands the value to a function.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=(3,))
     >>> h = mg.debug.print(mg.sqrt(x), "root")
     >>> mg.function([x], mg.sum(h))([1.0, 4.0, 9.0])
@@ -73,33 +64,18 @@ def print(x: Any, label: str | None = None) -> Node:
     return _tap(node, _label(node, label), None)
 
 
+@documented
 def tap(x: Any, callback: Callable[[np.ndarray], object], label: str | None = None) -> Node:
     """Return a value, and hand it to a function whenever it is computed.
 
-    Parameters
-    ----------
-    x
-        Node or array of any shape and dtype.
-    callback
-        ``callback(array)``: called with a NumPy array of its own. What it raises ends the call,
-        and no variable is changed. What it returns is not used. A function that `mg.load` reads
-        from a file prints in its place: files hold no code.
-    label
-        A name, for reports.
+    x: Node or array of any shape and dtype.
+    callback: ``callback(array)``: called with a NumPy array of its own. What it raises ends the
+        call, and no variable is changed. What it returns is not used. A function that `mg.load`
+        reads from a file prints in its place: files hold no code.
+    label: A name, for reports.
+    returns: The value itself: use it in the place of `x`.
+    raises GraphError: The callback cannot be called.
 
-    Returns
-    -------
-    Node
-        The value itself: use it in the place of `x`.
-
-    Raises
-    ------
-    GraphError
-        The callback cannot be called.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> seen = []
     >>> x = mg.input("x", shape=(2,))
     >>> mg.function([x], mg.debug.tap(x * 2.0, seen.append) + 1.0)([1.0, 2.0])
@@ -127,38 +103,22 @@ def _tap(node: Node, label: str, callback: Callback | None) -> Node:
     return TAP(node, label=label, callback=callback, passes=True, uid=fresh())
 
 
+@documented
 def assert_(condition: Any, x: Any, text: str | None = None) -> Node:
     """Return a value; a call that computes it fails unless a condition is true everywhere.
 
-    Parameters
-    ----------
-    condition
-        Bool node of any shape.
-    x
-        Node or array of any shape and dtype.
-    text
-        What the error says; the name or operation, and the line, unless given.
-
-    Returns
-    -------
-    Node
-        The value itself: use it in the place of `x`.
-
-    Raises
-    ------
-    DTypeError
-        The condition is not bool.
-    CheckError
-        By a call: the condition does not hold. The text counts the elements, names the first
-        of them, the node and its line; no variable was changed.
+    condition: Bool node of any shape.
+    x: Node or array of any shape and dtype.
+    text: What the error says; the name or operation, and the line, unless given.
+    returns: The value itself: use it in the place of `x`.
+    raises DTypeError: The condition is not bool.
+    raises CheckError: By a call: the condition does not hold. The text counts the elements, names
+        the first of them, the node and its line; no variable was changed.
 
     See Also
     --------
     finite : asserts that all values are finite.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=(3,))
     >>> f = mg.function([x], mg.log(mg.debug.assert_(x > 0.0, x, "x is positive")))
     >>> f([1.0, 1.0, 1.0])
@@ -174,22 +134,13 @@ def assert_(condition: Any, x: Any, text: str | None = None) -> Node:
     )
 
 
+@documented
 def finite(x: Any, text: str | None = None) -> Node:
     """Return a value; a call that computes it fails where it is NaN or infinite.
 
-    Parameters
-    ----------
-    x, text
-        As for `assert_`; `x` is float or complex.
+    x, text: As for `assert_`; `x` is float or complex.
+    returns: The value itself: use it in the place of `x`.
 
-    Returns
-    -------
-    Node
-        The value itself: use it in the place of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x")
     >>> f = mg.function([x], mg.debug.finite(1.0 / x, "reciprocal"))
     >>> f(0.0)

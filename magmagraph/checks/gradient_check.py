@@ -11,6 +11,7 @@ from ..autodiff.autodiff import sweep, zeros_of
 from ..autodiff.transforms.rebuild import rebuild
 from ..dtypes import COMPLEXES, is_complex, is_inexact
 from ..errors import GradientError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, freeze, topological
 from ..ir.html import Displayed, table_html
 from ..ir.interpret import evaluate
@@ -34,20 +35,12 @@ COMPLEX128 = COMPLEXES[0]
 class TargetReport:
     """How far the gradient of one target is from the differences.
 
-    Attributes
-    ----------
-    name
-        The target's name, or its place among the arguments.
-    compared, elements
-        How many of its elements were compared, out of how many.
-    error
-        The largest absolute difference between gradient and central difference.
-    relative
-        The largest ratio of a difference to what is allowed for it; above 1 is a mismatch.
-    index
-        The element with the largest ratio.
-    gradient, difference
-        The two values at that element; complex where the target is.
+    name: The target's name, or its place among the arguments.
+    compared, elements: How many of its elements were compared, out of how many.
+    error: The largest absolute difference between gradient and central difference.
+    relative: The largest ratio of a difference to what is allowed for it; above 1 is a mismatch.
+    index: The element with the largest ratio.
+    gradient, difference: The two values at that element; complex where the target is.
     """
 
     name: str
@@ -95,6 +88,7 @@ class GradientReport(Displayed):
         return "\n".join(rows)
 
 
+@documented
 def check_gradients(
     f: Node | Function | Callable[..., Node],
     point: Any,
@@ -107,39 +101,25 @@ def check_gradients(
 ) -> GradientReport:
     """Compare gradients with central differences, both in float64.
 
-    Parameters
-    ----------
-    f : Node, Function or callable
-        A float node of any shape, a compiled function with one output, or a function of nodes
-        that returns one. A result that is not a scalar is weighted with fixed random numbers and
-        summed; of a complex one the real part of such a sum is taken.
-    point : dict or array or sequence of arrays
-        For a node or a compiled function: values of its inputs (and of variables, in place of
-        what they hold), ``{x: array}`` or, by names, ``{"x": array}``. For a function, also a
-        compiled one: its arguments. Of complex ones the real and the imaginary
-        parts are varied.
-    wrt : Node or sequence of nodes, optional
-        For a node: the inputs and variables to vary. Default: all of a float dtype that a
-        gradient reaches.
-    step : float, optional
-        The difference is taken over ``x - h`` and ``x + h`` with ``h = step * max(1, |x|)``.
-    tolerance : float, optional
-        Allowed error, relative to the larger of 1, the gradient's largest element, and the
-        result's magnitude.
-    elements : int, optional
-        At most so many elements of each target are compared, chosen at random.
-    seed : int, optional
-        Of the random weights and choices.
-
-    Returns
-    -------
-    GradientReport
-        The largest errors; ``str`` of it is a table.
-
-    Raises
-    ------
-    GradientError
-        Where an element differs by more than allowed, naming target, element and values.
+    f (Node, Function or callable): A float node of any shape, a compiled function with one output,
+        or a function of nodes that returns one. A result that is not a scalar is weighted with
+        fixed random numbers and summed; of a complex one the real part of such a sum is taken.
+    point (dict or array or sequence of arrays): For a node or a compiled function: values of its
+        inputs (and of variables, in place of what they hold), ``{x: array}`` or, by names, ``{"x":
+        array}``. For a function, also a compiled one: its arguments. Of complex ones the real and
+        the imaginary parts are varied.
+    wrt (Node or sequence of nodes, optional): For a node: the inputs and variables to vary.
+        Default: all of a float dtype that a gradient reaches.
+    step (float, optional): The difference is taken over ``x - h`` and ``x + h`` with ``h = step *
+        max(1, |x|)``.
+    tolerance (float, optional): Allowed error, relative to the larger of 1, the gradient's largest
+        element, and the result's magnitude.
+    elements (int, optional): At most so many elements of each target are compared, chosen at
+        random.
+    seed (int, optional): Of the random weights and choices.
+    returns (GradientReport): The largest errors; ``str`` of it is a table.
+    raises GradientError: Where an element differs by more than allowed, naming target, element and
+        values.
 
     Notes
     -----
@@ -149,9 +129,6 @@ def check_gradients(
     derivatives from both sides, and may rightly differ: check beside them. Values behind
     `stop_gradient` vary in the difference but not in the gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.check_gradients(lambda x: mg.sin(x) * x, [0.5, 1.0]).error < 1e-8
     True
     """

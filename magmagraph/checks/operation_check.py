@@ -14,6 +14,7 @@ from ..config import config
 from ..dtypes import is_inexact, tolerance
 from ..errors import GraphError, message
 from ..function import Function
+from ..ir.docstrings import documented
 from ..ir.graph import Node, freeze, topological
 from ..ir.interpret import evaluate
 from ..ops.elementwise.arithmetic import add, multiply
@@ -24,6 +25,7 @@ from .gradient_check import check_gradients
 __all__ = ["check_operation"]
 
 
+@documented
 def check_operation(
     operation: Callable[..., Any],
     *arrays: Any,
@@ -32,32 +34,20 @@ def check_operation(
 ) -> None:
     """Compare everything that an operation says with what it does, on given operands.
 
-    Parameters
-    ----------
-    operation : Operation or callable
-        An object of a class of `mg.Operation`, or any function of nodes that returns a node or
-        a tuple of nodes.
-    *arrays : array
-        Operands; choose points at which the operation is smooth, and sizes that matter.
-    numerics : {"exact", "stable", "reassoc"}, optional
-        How far compiled results may be from interpreted ones: the row of the tolerance table.
-    **attributes
-        Keyword arguments of the operation.
-
-    Raises
-    ------
-    GraphError
-        Naming the check that failed: the result's type; the compiled result (with generated
-        kernels, and without a C compiler) against NumPy code; operands that do not lie
+    operation (Operation or callable): An object of a class of `mg.Operation`, or any function of
+        nodes that returns a node or a tuple of nodes.
+    *arrays (array): Operands; choose points at which the operation is smooth, and sizes that
+        matter.
+    numerics ({"exact", "stable", "reassoc"}, optional): How far compiled results may be from
+        interpreted ones: the row of the tolerance table.
+    **attributes: Keyword arguments of the operation.
+    raises GraphError: Naming the check that failed: the result's type; the compiled result (with
+        generated kernels, and without a C compiler) against NumPy code; operands that do not lie
         contiguously; `vmap` against a loop; pickling.
-    GradientError
-        Where a first or second derivative differs from central differences in float64, for an
-        operation that has a gradient.
+    raises GradientError: Where a first or second derivative differs from central differences in
+        float64, for an operation that has a gradient.
 
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> class Wrong(mg.Operation):
     ...     kernel = "a * a"
     ...     def numpy(self, x):

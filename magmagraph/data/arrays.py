@@ -15,31 +15,22 @@ from ..errors import DataError, message
 from ..files.arrays import checked_size, npy_header
 from ..files.arrays import read_npy as read_array
 from ..files.reading import Archive, Damaged, TooLarge, open_file, reading
+from ..ir.docstrings import documented
 from ..ir.types import FilePath
 
 _ZIP = b"PK"
 
 
+@documented
 def read_npy(path: FilePath, *, mapped: bool = False) -> NDArray[Any]:
     """Read the array in a file that `numpy.save` wrote.
 
-    Parameters
-    ----------
-    path : path-like
-        The file. Arrays of Python objects are refused, for they would have to be unpickled.
-    mapped : bool
-        True leaves the array in the file: the system reads what is looked at, as it is looked at.
-        It is read-only.
-
-    Returns
-    -------
-    numpy.ndarray
-        The array, with the shape and dtype of the file.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is truncated, or is not of this format.
+    path (path-like): The file. Arrays of Python objects are refused, for they would have to be
+        unpickled.
+    mapped (bool): True leaves the array in the file: the system reads what is looked at, as it is
+        looked at. It is read-only.
+    returns (numpy.ndarray): The array, with the shape and dtype of the file.
+    raises DataError: If the file cannot be read, is truncated, or is not of this format.
 
     See Also
     --------
@@ -60,28 +51,18 @@ def read_npy(path: FilePath, *, mapped: bool = False) -> NDArray[Any]:
         return _mapped(path, file, 0, length) if mapped else read_array(file, length)
 
 
+@documented
 def read_npz(
     path: FilePath, *, mapped: bool = False
 ) -> dict[str, NDArray[Any]]:
     """Read all arrays in an archive that `numpy.savez` wrote.
 
-    Parameters
-    ----------
-    path : path-like
-        The file. Arrays of Python objects are refused, for they would have to be unpickled.
-    mapped : bool
-        True leaves arrays in the file, as `read_npy` does; those that `numpy.savez_compressed`
-        wrote are read.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        The arrays by their names, in the order of the archive.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is truncated, or is not of this format.
+    path (path-like): The file. Arrays of Python objects are refused, for they would have to be
+        unpickled.
+    mapped (bool): True leaves arrays in the file, as `read_npy` does; those that
+        `numpy.savez_compressed` wrote are read.
+    returns (dict of str to numpy.ndarray): The arrays by their names, in the order of the archive.
+    raises DataError: If the file cannot be read, is truncated, or is not of this format.
 
     See Also
     --------

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from ..dtypes import is_float
 from ..errors import DataError, ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.op import describe
 from ..ir.types import Operand
@@ -36,6 +37,7 @@ __all__ = ["normalize", "random_crop", "random_flip"]
 _INT = np.dtype(np.int32)
 
 
+@documented
 def random_crop(
     images: Any,
     size: int | Sequence[int],
@@ -47,40 +49,22 @@ def random_crop(
 ) -> Node:
     """Cut a window out of each image, each at a place of its own.
 
-    Parameters
-    ----------
-    images : Node or array, shape (batch, channels, rows, columns)
-        Any dtype; (batch, rows, columns, channels) with ``layout="NHWC"``.
-    size : int or (int, int)
-        Rows and columns of the window.
-    padding : int
-        Zeros put around each image before.
-    key : Key, optional
-        As for `mg.random.uniform`.
-    training : bool
-        False cuts the middle out, without padding.
-    layout : {"NCHW", "NHWC"}, optional
-        The order of the axes. Without it, it is "NCHW", as for `mg.nn.Conv2D`, and images whose
-        sizes are plainly those of "NHWC" are refused: a last axis of 1 or 3, and another second
-        axis.
+    images (Node or array, shape (batch, channels, rows, columns)): Any dtype; (batch, rows,
+        columns, channels) with ``layout="NHWC"``.
+    size (int or (int, int)): Rows and columns of the window.
+    padding (int): Zeros put around each image before.
+    key (Key, optional): As for `mg.random.uniform`.
+    training (bool): False cuts the middle out, without padding.
+    layout ({"NCHW", "NHWC"}, optional): The order of the axes. Without it, it is "NCHW", as for
+        `mg.nn.Conv2D`, and images whose sizes are plainly those of "NHWC" are refused: a last axis
+        of 1 or 3, and another second axis.
+    returns (Node, shape (batch, channels, size[0], size[1])): In the layout of the images.
+        Gradients flow to the images.
+    raises ShapeError: If the images have not four axes, or rows and columns that are numbers; if
+        they plainly have their channels last, and no layout is given; or if the window is larger
+        than the padded image.
+    raises DataError: If the size, the padding or the layout is none.
 
-    Returns
-    -------
-    Node, shape (batch, channels, size[0], size[1])
-        In the layout of the images. Gradients flow to the images.
-
-    Raises
-    ------
-    ShapeError
-        If the images have not four axes, or rows and columns that are numbers; if they plainly
-        have their channels last, and no layout is given; or if the window is larger than the
-        padded image.
-    DataError
-        If the size, the padding or the layout is none.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 3, 32, 32))
     >>> mg.data.random_crop(x, 28, padding=4).shape
     (batch, 3, 28, 28)
@@ -140,6 +124,7 @@ def _windows(x: Node, axis: int, starts: Node, extent: int) -> Node:
     return take_along_axis(x, broadcast_to(add(first, steps), tuple(whole)), axis)
 
 
+@documented
 def random_flip(
     images: Any,
     axis: str = "horizontal",
@@ -151,35 +136,17 @@ def random_flip(
 ) -> Node:
     """Mirror images at random, each or not.
 
-    Parameters
-    ----------
-    images : Node or array, shape (batch, channels, rows, columns)
-        Any dtype; (batch, rows, columns, channels) with ``layout="NHWC"``.
-    axis : {"horizontal", "vertical"}
-        Left for right, or top for bottom.
-    rate : float
-        The probability of an image to be mirrored.
-    key : Key, optional
-        As for `mg.random.uniform`.
-    training : bool
-        False leaves the images as they are.
-    layout : {"NCHW", "NHWC"}, optional
-        As of `random_crop`.
+    images (Node or array, shape (batch, channels, rows, columns)): Any dtype; (batch, rows,
+        columns, channels) with ``layout="NHWC"``.
+    axis ({"horizontal", "vertical"}): Left for right, or top for bottom.
+    rate (float): The probability of an image to be mirrored.
+    key (Key, optional): As for `mg.random.uniform`.
+    training (bool): False leaves the images as they are.
+    layout ({"NCHW", "NHWC"}, optional): As of `random_crop`.
+    returns: Of the shape of the images; gradients flow to these.
+    raises ShapeError, DataError: If the images have not four axes, or plainly have their channels
+        last, and no layout is given; or if the axis or the rate is none.
 
-    Returns
-    -------
-    Node
-        Of the shape of the images; gradients flow to these.
-
-    Raises
-    ------
-    ShapeError, DataError
-        If the images have not four axes, or plainly have their channels last, and no layout is
-        given; or if the axis or the rate is none.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 3, 32, 32))
     >>> mg.data.random_flip(x).shape
     (batch, 3, 32, 32)
@@ -199,34 +166,19 @@ def random_flip(
     return where(cast(chosen, np.bool_), mirrored, x)
 
 
+@documented
 def normalize(x: Operand, mean: ArrayLike, std: ArrayLike, *, layout: str | None = None) -> Node:
     """Subtract a mean, and divide by a standard deviation.
 
-    Parameters
-    ----------
-    x : Node or array
-        Ints become floats.
-    mean, std : array-like
-        As found in the training data. Where `x` has four axes, one-dimensional arrays have a number
-        for each channel; all else broadcasts to `x`.
-    layout : {"NCHW", "NHWC"}, optional
-        The order of the four axes of images; "NCHW", as for `mg.nn.Conv2D`, unless given.
+    x (Node or array): Ints become floats.
+    mean, std (array-like): As found in the training data. Where `x` has four axes, one-dimensional
+        arrays have a number for each channel; all else broadcasts to `x`.
+    layout ({"NCHW", "NHWC"}, optional): The order of the four axes of images; "NCHW", as for
+        `mg.nn.Conv2D`, unless given.
+    returns: ``(x - mean) / std``.
+    raises DataError: If a deviation is not positive, or there is no such layout.
+    raises ShapeError: If there is another number of channels than of means or deviations.
 
-    Returns
-    -------
-    Node
-        ``(x - mean) / std``.
-
-    Raises
-    ------
-    DataError
-        If a deviation is not positive, or there is no such layout.
-    ShapeError
-        If there is another number of channels than of means or deviations.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.data.normalize(mg.constant([[1.0, 4.0]]), [0.0, 2.0], [1.0, 2.0]).eval()
     array([[1., 1.]], dtype=float32)
     """

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataError, message
+from ..ir.docstrings import documented
 from ..ir.values.given import plain_array
 
 
@@ -139,6 +140,7 @@ def part(rows: int, index: int, count: int) -> tuple[int, int]:
     return index * rows // count, (index + 1) * rows // count
 
 
+@documented
 def batches(
     *arrays: ArrayLike,
     size: int = 100,
@@ -149,32 +151,19 @@ def batches(
 ) -> Batches:
     """Return the rows of some arrays in batches, to go through any number of times.
 
-    Parameters
-    ----------
-    *arrays : array-like, shape (rows, ...)
-        Examples, labels and what else belongs together, row by row. Any dtypes.
-    size : int
-        The number of rows in a batch.
-    shuffle : bool
-        Whether each epoch has an order of its own. If not, batches are read-only views.
-    seed : int
-        Decides, with the number of the epoch, the order.
-    drop_last : bool
-        Whether a last batch of fewer rows is left out.
-    shard : tuple of int, optional
-        ``(rank, ranks)``: of each batch only that part of the rows is given, so that ranks share
-        the batches of one order, ``size`` rows together. Parts may differ by a row.
-
-    Returns
-    -------
-    Batches
-        An iterable over tuples of arrays, shapes (size, ...) each; `len` is the number of batches.
-
-    Raises
-    ------
-    DataError
-        If there is no array, the numbers of rows differ, `size` is not positive, or `shard` is
-        no part.
+    *arrays (array-like, shape (rows, ...)): Examples, labels and what else belongs together, row by
+        row. Any dtypes.
+    size (int): The number of rows in a batch.
+    shuffle (bool): Whether each epoch has an order of its own. If not, batches are read-only views.
+    seed (int): Decides, with the number of the epoch, the order.
+    drop_last (bool): Whether a last batch of fewer rows is left out.
+    shard (tuple of int, optional): ``(rank, ranks)``: of each batch only that part of the rows is
+        given, so that ranks share the batches of one order, ``size`` rows together. Parts may
+        differ by a row.
+    returns (Batches): An iterable over tuples of arrays, shapes (size, ...) each; `len` is the
+        number of batches.
+    raises DataError: If there is no array, the numbers of rows differ, `size` is not positive, or
+        `shard` is no part.
 
     Examples
     --------

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, message
 from ..files.reading import read_file, reading
+from ..ir.docstrings import documented
 from ..ir.types import FilePath
 from .arrays import read_npz
 from .datasets import Dataset, given_folders, scaled_rows
@@ -75,27 +76,18 @@ def read_cifar10(path: FilePath) -> Images:
     return _of_records(path, content)
 
 
+@documented
 def cifar10(path: FilePath | None = None) -> Dataset:
     """Return CIFAR-10: 60,000 color images of ten kinds of things.
 
-    Parameters
-    ----------
-    path : path-like, optional
-        A folder of the binary version (``data_batch_1.bin``, ...) or of the Python version
-        (``data_batch_1``, ...), or an archive (``.npz``) of ``x_train, y_train, x_test, y_test``.
-        Default: the one in the folder that ``MAGMAGRAPH_DATA`` names, or in its folders
-        ``cifar-10-batches-bin`` or ``cifar-10-batches-py``, or an archive ``cifar10*.npz`` there.
-
-    Returns
-    -------
-    Dataset
-        The images as rows of 3,072 values from 0 to 1 (32 rows of 32 pixels of red, green, blue),
-        with the labels 0 to 9.
-
-    Raises
-    ------
-    DataError
-        If there is no such set, or a file of it is damaged.
+    path (path-like, optional): A folder of the binary version (``data_batch_1.bin``, ...) or of the
+        Python version (``data_batch_1``, ...), or an archive (``.npz``) of ``x_train, y_train,
+        x_test, y_test``. Default: the one in the folder that ``MAGMAGRAPH_DATA`` names, or in its
+        folders ``cifar-10-batches-bin`` or ``cifar-10-batches-py``, or an archive ``cifar10*.npz``
+        there.
+    returns (Dataset): The images as rows of 3,072 values from 0 to 1 (32 rows of 32 pixels of red,
+        green, blue), with the labels 0 to 9.
+    raises DataError: If there is no such set, or a file of it is damaged.
 
     Notes
     -----

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..errors import DataError, message
 from ..files.reading import Damaged, read_file, reading
 from ..files.writing import replace_file
+from ..ir.docstrings import documented
 from ..ir.types import FilePath
 
 MOST_COLUMNS = 1_000_000
@@ -58,6 +59,7 @@ def _check_delimiter(name: str, delimiter: object) -> None:
         raise DataError(message(f"{name}: delimiter={delimiter!r}", need="one character"))
 
 
+@documented
 def read_csv(
     path: FilePath,
     *,
@@ -72,34 +74,19 @@ def read_csv(
     Where pyarrow is installed (``pip install "magmagraph[data]"``), it reads files of numbers
     without quotes, some ten times as fast and with the same result.
 
-    Parameters
-    ----------
-    path : path-like
-        A text file in UTF-8. Empty lines are skipped.
-    delimiter : str
-        The character between two cells.
-    header : bool or "auto"
-        Whether the first line holds names. "auto" takes it for names if one of its cells,
-        categorical columns aside, is neither a number nor one of `missing`.
-    categorical : iterable of int or str, or "auto"
-        The columns, by index or by name, whose cells are names. Each name becomes its index among
-        the column's sorted names. "auto" takes those in which no cell is a number; the first line
-        is that of names then, unless `header` says otherwise, if a cell above a number is none.
-    missing : collection of str
-        The cells that stand for a missing value, which becomes NaN.
-    dtype : dtype
-        The floating-point dtype of the result.
-
-    Returns
-    -------
-    Table
-        The numbers, the names of the columns and those of the categories.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read or is empty, a row has another number of cells than the first,
-        or a cell is no number; file, line and column are named.
+    path (path-like): A text file in UTF-8. Empty lines are skipped.
+    delimiter (str): The character between two cells.
+    header (bool or "auto"): Whether the first line holds names. "auto" takes it for names if one of
+        its cells, categorical columns aside, is neither a number nor one of `missing`.
+    categorical (iterable of int or str, or "auto"): The columns, by index or by name, whose cells
+        are names. Each name becomes its index among the column's sorted names. "auto" takes those
+        in which no cell is a number; the first line is that of names then, unless `header` says
+        otherwise, if a cell above a number is none.
+    missing (collection of str): The cells that stand for a missing value, which becomes NaN.
+    dtype (dtype): The floating-point dtype of the result.
+    returns (Table): The numbers, the names of the columns and those of the categories.
+    raises DataError: If the file cannot be read or is empty, a row has another number of cells than
+        the first, or a cell is no number; file, line and column are named.
 
     Examples
     --------
@@ -234,6 +221,7 @@ def _names(cells: Sequence[Sequence[str]], first: int, missing: Collection[str])
     return found
 
 
+@documented
 def write_csv(
     path: FilePath,
     values: ArrayLike,
@@ -245,21 +233,12 @@ def write_csv(
 
     The file appears whole or not at all.
 
-    Parameters
-    ----------
-    path : path-like
-        The file, which is replaced if it exists.
-    values : array-like, shape (rows, columns) or (rows,)
-        Numbers of any real dtype. NaN is written as an empty cell.
-    columns : sequence of str, optional
-        The names for a first line.
-    delimiter : str
-        The character between two cells.
-
-    Raises
-    ------
-    DataError
-        If `values` is not a matrix of real numbers, or does not fit `columns`.
+    path (path-like): The file, which is replaced if it exists.
+    values (array-like, shape (rows, columns) or (rows,)): Numbers of any real dtype. NaN is written
+        as an empty cell.
+    columns (sequence of str, optional): The names for a first line.
+    delimiter (str): The character between two cells.
+    raises DataError: If `values` is not a matrix of real numbers, or does not fit `columns`.
 
     Examples
     --------

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, MissingFileError, message
 from ..files.trust import make_missing
+from ..ir.docstrings import documented
 from ..ir.types import FilePath
 from .download import RemoteFile, download
 from .files import user_cache
@@ -88,6 +89,7 @@ class Dataset:
         yield self.x_test, self.y_test
 
 
+@documented
 def mnist(
     path: FilePath | None = None, *, timeout: float = 5.0, substitute: bool = True
 ) -> Dataset:
@@ -98,28 +100,15 @@ def mnist(
     into the cache. Where none of these has them, the 1,797 digits of 8 x 8 that scikit-learn
     carries stand in.
 
-    Parameters
-    ----------
-    path : path, optional
-        The folder with the four files, gzipped or not, or one whose folder ``mnist`` has them. With
-        it nothing is looked for elsewhere, downloaded, or stands in.
-    timeout : float
-        Seconds after which a download is given up; 0 downloads nothing.
-    substitute : bool
-        Whether the small digits may stand in.
-
-    Returns
-    -------
-    Dataset
-        The images as rows of 784 values (64 for the small digits) from 0 to 1, with the labels
-        0 to 9; `source` says which digits they are.
-
-    Raises
-    ------
-    DataError
-        If a file in ``MAGMAGRAPH_DATA`` is truncated or is not what its name says, or if the
-        digits cannot be had and nothing may or can stand in. `MissingFileError`, if a given folder
-        lacks one of the files.
+    path (path, optional): The folder with the four files, gzipped or not, or one whose folder
+        ``mnist`` has them. With it nothing is looked for elsewhere, downloaded, or stands in.
+    timeout (float): Seconds after which a download is given up; 0 downloads nothing.
+    substitute (bool): Whether the small digits may stand in.
+    returns (Dataset): The images as rows of 784 values (64 for the small digits) from 0 to 1, with
+        the labels 0 to 9; `source` says which digits they are.
+    raises DataError: If a file in ``MAGMAGRAPH_DATA`` is truncated or is not what its name says, or
+        if the digits cannot be had and nothing may or can stand in. `MissingFileError`, if a given
+        folder lacks one of the files.
 
     Notes
     -----

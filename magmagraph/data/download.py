@@ -27,14 +27,9 @@ _CHUNK = 1 << 16
 class RemoteFile:
     """A file with the same name at each of several addresses.
 
-    Attributes
-    ----------
-    name : str
-        The name of the file.
-    size : int
-        Its length in bytes.
-    sha256 : str
-        The checksum of its content, in hexadecimal.
+    name (str): The name of the file.
+    size (int): Its length in bytes.
+    sha256 (str): The checksum of its content, in hexadecimal.
     """
 
     name: str
@@ -50,23 +45,13 @@ def download(
     A file that is there with the right checksum is not downloaded. A file that arrives stays, even
     where another one fails, so that a second try needs less. A terminal shows the progress.
 
-    Parameters
-    ----------
-    files : sequence of RemoteFile
-        What to download.
-    mirrors : sequence of str
-        The addresses, ending in a slash, to which a file's name is appended.
-    folder : Path
-        Where to put the files; it is created if needed.
-    timeout : float
-        Seconds after which all downloads are given up.
-
-    Raises
-    ------
-    DataError
-        If a file did not arrive; it names the first one, and the answer of each mirror.
-    OSError
-        If the folder cannot be written.
+    files (sequence of RemoteFile): What to download.
+    mirrors (sequence of str): The addresses, ending in a slash, to which a file's name is appended.
+    folder (Path): Where to put the files; it is created if needed.
+    timeout (float): Seconds after which all downloads are given up.
+    raises DataError: If a file did not arrive; it names the first one, and the answer of each
+        mirror.
+    raises OSError: If the folder cannot be written.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn

@@ -21,10 +21,7 @@ def user_cache() -> Path:
     ``XDG_CACHE_HOME``, else ``~/.cache/magmagraph``, as for compiled kernels. It need not exist
     yet.
 
-    Raises
-    ------
-    DataError
-        The user has no home folder.
+    raises DataError: The user has no home folder.
     """
     chosen = config.cache_dir or os.environ.get("MAGMAGRAPH_CACHE_DIR")
     if chosen:

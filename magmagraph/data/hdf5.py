@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, MissingFileError, message
 from ..files.arrays import checked_size
 from ..files.reading import Damaged, open_file, reading, too_large, unpacked_limit
+from ..ir.docstrings import documented
 from ..ir.types import FilePath
 
 __all__ = ["read_hdf5"]
@@ -33,29 +34,20 @@ _SPARE = 1 << 30  # bytes of memory beside those of the values
 _LINUX = sys.platform == "linux"
 
 
+@documented
 def read_hdf5(
     path: FilePath, names: str | Sequence[str] | None = None
 ) -> Any:
     """Read arrays of a file of the HDF5 format.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    names : str or sequence of str, optional
-        The data sets, by their paths within the file (``"train/images"``). Default: all.
-
-    Returns
-    -------
-    numpy.ndarray, or dict of str to numpy.ndarray
-        The array where one name is given, else the arrays by their names.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is not of this format, has no such data set or none of numbers;
-        reads its values from other files (external or virtual), unpacks to more than
-        `mg.config.unpacked_size`; or h5py is not installed.
+    path (path-like): The file.
+    names (str or sequence of str, optional): The data sets, by their paths within the file
+        (``"train/images"``). Default: all.
+    returns (numpy.ndarray, or dict of str to numpy.ndarray): The array where one name is given,
+        else the arrays by their names.
+    raises DataError: If the file cannot be read, is not of this format, has no such data set or
+        none of numbers; reads its values from other files (external or virtual), unpacks to more
+        than `mg.config.unpacked_size`; or h5py is not installed.
 
     Notes
     -----

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, message
 from ..files.arrays import checked_size
 from ..files.reading import gunzipped, read_file, reading
+from ..ir.docstrings import documented
 from ..ir.types import FilePath
 
 # The third byte of a file names the dtype of its values, which are big-endian.
@@ -19,23 +20,16 @@ _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E
 _LONGEST = 4 + 4 * 255  # bytes of a header
 
 
+@documented
 def read_idx(path: FilePath) -> NDArray[Any]:
     """Read the array in a file of the IDX format, gzipped or plain.
 
-    Parameters
-    ----------
-    path : path-like
-        The file. Whether it is gzipped is seen from its first bytes, not from its name.
-
-    Returns
-    -------
-    numpy.ndarray
-        The array, with the extents and the dtype that the file states, in native byte order.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is no IDX file, or holds fewer or more values than it states.
+    path (path-like): The file. Whether it is gzipped is seen from its first bytes, not from its
+        name.
+    returns (numpy.ndarray): The array, with the extents and the dtype that the file states, in
+        native byte order.
+    raises DataError: If the file cannot be read, is no IDX file, or holds fewer or more values than
+        it states.
 
     Examples
     --------

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, message
 from ..files.reading import Damaged, read_file, reading, too_large, unpacked_limit
+from ..ir.docstrings import documented
 from ..ir.types import FilePath
 
 __all__ = ["LabelledImages", "read_images"]
@@ -47,6 +48,7 @@ class LabelledImages:
     files: tuple[Path, ...]
 
 
+@documented
 def read_images(
     folder: FilePath,
     *,
@@ -56,26 +58,15 @@ def read_images(
 ) -> LabelledImages:
     """Read the images in the folders of a folder, each of which is a class.
 
-    Parameters
-    ----------
-    folder : path-like
-        It holds a folder for each class, and these the images. Files are taken in the order of
-        their names; those with other suffixes are passed over.
-    size : (int, int), optional
-        Rows and columns that images are scaled to. Without it all must be of one size.
-    channels : {1, 3, 4}
-        Gray, colors, or colors and opacity.
-    suffixes : sequence of str
-        Of the files that are images.
-
-    Returns
-    -------
-    LabelledImages
-
-    Raises
-    ------
-    DataError
-        If there is no image, one cannot be read or has another size, or pillow is not installed.
+    folder (path-like): It holds a folder for each class, and these the images. Files are taken in
+        the order of their names; those with other suffixes are passed over.
+    size ((int, int), optional): Rows and columns that images are scaled to. Without it all must be
+        of one size.
+    channels ({1, 3, 4}): Gray, colors, or colors and opacity.
+    suffixes (sequence of str): Of the files that are images.
+    returns (LabelledImages):
+    raises DataError: If there is no image, one cannot be read or has another size, or pillow is not
+        installed.
 
     Notes
     -----

@@ -57,11 +57,8 @@ def unpickled(content: bytes) -> Any:
 
     Texts of Python 2 are bytes. An array may occur as a member of the outermost table or list.
 
-    Raises
-    ------
-    Damaged
-        If it asks for another name, has an instruction that builds anything else, has more than
-        2,000,000 instructions, or is cut short.
+    raises Damaged: If it asks for another name, has an instruction that builds anything else, has
+        more than 2,000,000 instructions, or is cut short.
     """
     machine = _Machine()
     for count, (instruction, argument, place) in enumerate(

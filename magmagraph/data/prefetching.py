@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import DataError, message
 from ..function.tensor import Tensor
+from ..ir.docstrings import documented
 
 __all__ = ["Prefetched", "prefetch"]
 
@@ -95,6 +96,7 @@ class Prefetched:
         return _brought(made, self.device)
 
 
+@documented
 def prefetch(
     source: Iterable[Any],
     depth: int = 2,
@@ -104,37 +106,22 @@ def prefetch(
 ) -> Prefetched:
     """Make the members of an iterable ahead of time, in a thread.
 
-    Parameters
-    ----------
-    source : iterable
-        `batches`, or anything that is gone through once or again and again.
-    depth : int
-        How many members may wait: memory is bounded by as many, one in the making and one in use.
-    transform : callable, optional
-        Applied to each member in the thread: decoding, scaling, augmentation by NumPy.
-    device : str, optional
-        "cuda" or "cuda:1": arrays are copied to that device's memory by the thread, as `mg.Tensor`.
-
-    Returns
-    -------
-    Prefetched
-        An iterable over the same members, in the same order.
-
-    Raises
-    ------
-    DataError
-        If `depth` is not positive, or the source cannot be gone through.
-    DeviceError
-        If there is no such device.
+    source (iterable): `batches`, or anything that is gone through once or again and again.
+    depth (int): How many members may wait: memory is bounded by as many, one in the making and one
+        in use.
+    transform (callable, optional): Applied to each member in the thread: decoding, scaling,
+        augmentation by NumPy.
+    device (str, optional): "cuda" or "cuda:1": arrays are copied to that device's memory by the
+        thread, as `mg.Tensor`.
+    returns (Prefetched): An iterable over the same members, in the same order.
+    raises DataError: If `depth` is not positive, or the source cannot be gone through.
+    raises DeviceError: If there is no such device.
 
     Notes
     -----
     An error in the source or the transform is raised at its place in the order. The thread ends
     with the iteration, also where that is left early.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rows = mg.data.batches([1.0, 2.0, 3.0], size=2, shuffle=False)
     >>> [x.tolist() for x, in mg.data.prefetch(rows, transform=lambda batch: (batch[0] * 10.0,))]
     [[10.0, 20.0], [30.0]]

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import ArgumentError, GraphError, message
 from ..help.argument_errors import tell
 from ..ir.communicator import Communicator, Group, Mesh
+from ..ir.docstrings import documented
 from ..ir.ranks import current, settle, using
 from ..ops.collective.messages import barrier, recv, send
 from ..ops.collective.rows import allgather, alltoall, reduce_scatter
@@ -63,36 +64,22 @@ __all__ = [
     "use",
 ]
 
+@documented
 def init(mesh: Mesh | None = None) -> Communicator:
     """Find the other ranks now, and arrange all of them in a mesh.
 
     Without this call that happens when something first asks for the ranks. All ranks call it with
     the same mesh.
 
-    Parameters
-    ----------
-    mesh
-        With as many ranks as there are; along one axis, ``data``, unless given.
-
-    Returns
-    -------
-    Communicator
-        MPI's under ``mpiexec`` or ``srun``, elsewhere that of one rank.
-
-    Raises
-    ------
-    GraphError
-        The mesh has another number of ranks.
-    CommunicationError
-        Several processes were started, and MPI cannot be used.
+    mesh: With as many ranks as there are; along one axis, ``data``, unless given.
+    returns (Communicator): MPI's under ``mpiexec`` or ``srun``, elsewhere that of one rank.
+    raises GraphError: The mesh has another number of ranks.
+    raises CommunicationError: Several processes were started, and MPI cannot be used.
 
     See Also
     --------
     use : another mesh for a part of the program.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.distributed.init(mg.distributed.Mesh(data=1))
     <solo communicator, rank 0 of 1, Mesh(data=1)>
     """
@@ -115,17 +102,12 @@ def communicator() -> Communicator:
     return current()
 
 
+@documented
 def rank(group: Group = ()) -> int:
     """Return this rank's number, among all or in a group of the mesh.
 
-    Parameters
-    ----------
-    group
-        Names of axes of the mesh; ``()`` means all ranks.
+    group: Names of axes of the mesh; ``()`` means all ranks.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.distributed.threads(3, mg.distributed.rank)
     [0, 1, 2]
     """
@@ -134,17 +116,12 @@ def rank(group: Group = ()) -> int:
     return members.index(world.rank)
 
 
+@documented
 def size(group: Group = ()) -> int:
     """Return the number of ranks, of all or in a group of the mesh.
 
-    Parameters
-    ----------
-    group
-        Names of axes of the mesh; ``()`` means all ranks.
+    group: Names of axes of the mesh; ``()`` means all ranks.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.distributed.size()
     1
     """
@@ -152,17 +129,12 @@ def size(group: Group = ()) -> int:
 
 
 @contextmanager
+@documented
 def use(mesh: Mesh | Communicator) -> Iterator[Communicator]:
     """Arrange the ranks in a mesh for what is built and run inside.
 
-    Parameters
-    ----------
-    mesh
-        With as many ranks as there are; or another communicator.
+    mesh: With as many ranks as there are; or another communicator.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     with mg.distributed.use(mg.distributed.Mesh(data=2, tensor=2)):
     ...         return mg.distributed.rank("data"), mg.distributed.rank("tensor")
@@ -177,6 +149,7 @@ def use(mesh: Mesh | Communicator) -> Iterator[Communicator]:
 _MOST_THREADS = 1024  # ranks of one process
 
 
+@documented
 def threads(
     count: int,
     function: Callable[[], Any],
@@ -190,34 +163,16 @@ def threads(
     For tests, teaching and debugging: all that ranks do can be seen in one process. Graphs, random
     streams (from seed 0) and functions are made by each rank for itself.
 
-    Parameters
-    ----------
-    count
-        How many ranks.
-    function
-        Called without arguments on each.
-    mesh
-        How the ranks are arranged; along one axis, ``data``, unless given.
-    timeout
-        Seconds that a rank waits for others, and that the whole may take.
-    overlap
-        Whether collectives run beside the steps that do not read them.
+    count: How many ranks.
+    function: Called without arguments on each.
+    mesh: How the ranks are arranged; along one axis, ``data``, unless given.
+    timeout: Seconds that a rank waits for others, and that the whole may take.
+    overlap: Whether collectives run beside the steps that do not read them.
+    returns (list): What the function returned on each rank.
+    raises Exception: What the first rank that failed raised, with a note of the rank.
+    raises CommunicationError: Ranks do not call the same collectives, or one does not return in
+        time.
 
-    Returns
-    -------
-    list
-        What the function returned on each rank.
-
-    Raises
-    ------
-    Exception
-        What the first rank that failed raised, with a note of the rank.
-    CommunicationError
-        Ranks do not call the same collectives, or one does not return in time.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.distributed.threads(2, lambda: mg.distributed.rank() * 10)
     [0, 10]
     """

@@ -49,20 +49,11 @@ def weights_of(outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]) ->
 class Exchange:
     """One rank's side of the exchange of changes.
 
-    Parameters
-    ----------
-    ranks
-        Those that train together; rank 0 of them holds the weights.
-    weights
-        The shared variables, in the same order on all ranks.
-    bound
-        How many steps a rank may be ahead of rank 0's answers, and of the slowest rank.
-
-    Attributes
-    ----------
-    staleness
-        How often each staleness was found: of all changes so far on rank 0; on the others as of
-        the last answer.
+    ranks: Those that train together; rank 0 of them holds the weights.
+    weights: The shared variables, in the same order on all ranks.
+    bound: How many steps a rank may be ahead of rank 0's answers, and of the slowest rank.
+    staleness: How often each staleness was found: of all changes so far on rank 0; on the others as
+        of the last answer.
     """
 
     def __init__(self, ranks: Communicator, weights: Sequence[Any], bound: int) -> None:

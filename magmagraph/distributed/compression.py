@@ -48,12 +48,9 @@ def compressed(
 ) -> tuple[list[Node], list[Pair]]:
     """Return outputs and updates whose gradients travel in a narrow dtype.
 
-    Parameters
-    ----------
-    outputs, updates
-        Of a function. Gradients of float32 and float64 with shapes of ints are compressed.
-    dtype
-        float16 or bfloat16.
+    outputs, updates: Of a function. Gradients of float32 and float64 with shapes of ints are
+        compressed.
+    dtype: float16 or bfloat16.
     """
     roots = [*outputs, *(value for _, value in updates)]
     replaced: dict[Node, Node] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError, message
 from ..ir.communicator import Communicator
+from ..ir.docstrings import documented
 from ..ir.ranks import current
 
 __all__ = ["check_equal_on_ranks"]
@@ -14,6 +15,7 @@ __all__ = ["check_equal_on_ranks"]
 _FIT = "the whole of the data, and the same arguments, on every rank: fit gives each its part"
 
 
+@documented
 def check_equal_on_ranks(
     own_values: Mapping[str, Any],
     what: str = "the start of training",
@@ -23,23 +25,11 @@ def check_equal_on_ranks(
 ) -> None:
     """Raise, on every rank, unless all of them say the same; all ranks call it.
 
-    Parameters
-    ----------
-    told
-        What has to be equal, by the name that people know it by.
-    what, need
-        What the check is for, and what is needed, for the error.
-    ranks
-        Those that compare; the current ones unless given.
+    told: What has to be equal, by the name that people know it by.
+    what, need: What the check is for, and what is needed, for the error.
+    ranks: Those that compare; the current ones unless given.
+    raises ConfigError: Something differs: the text names it, with two ranks.
 
-    Raises
-    ------
-    ConfigError
-        Something differs: the text names it, with two ranks.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def differing():
     ...     try:
     ...         check_equal_on_ranks({"epochs": 1 + mg.distributed.rank()})

@@ -8,6 +8,7 @@ from typing import Any
 from ..dtypes import canonical
 from ..errors import ConfigError, message
 from ..ir.communicator import Group
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.ranks import current
 from .asynchronous import Exchange, weights_of
@@ -22,6 +23,7 @@ ALGORITHMS = ("allreduce", "ring", "torus", "parameter_server", "async")
 STALENESS = 4
 
 
+@documented
 class DataParallel(Strategy):
     """Give each rank its own rows of every batch; sums over the batch are sums over ranks.
 
@@ -30,45 +32,32 @@ class DataParallel(Strategy):
     of all ranks together. Losses, gradients, updates and statistics are then those of one process
     that is fed all rows; ranks may have different numbers of rows, also none.
 
-    Parameters
-    ----------
-    dim : str
-        Name of the dimension, as the inputs' shapes have it.
-    algorithm : {"allreduce", "ring", "torus", "parameter_server", "async"}
-        How gradients are summed over the ranks: by MPI's or NCCL's all-reduce; by a ring of sends
-        and receives; by rings along the two axes of the mesh that `group` names; by rank 0, which
-        all others send to, and which sends the sums back. With "async" nothing is summed: ranks
-        take steps of their own on their rows, and rank 0 adds up what they change, see the notes.
-    group : str or sequence of str, optional
-        Axes of the mesh whose ranks share the batch: the axis ``data`` where the mesh has one, all
-        ranks otherwise.
-    compression : {"float16", "bfloat16"}, optional
-        Gradients are rounded to this dtype before they are sent, which halves the bytes of float32.
-        What rounding leaves over is kept on each rank and added to the next gradient, so that none
-        is lost; it is not part of checkpoints.
-    bucket_bytes : int, optional
-        Gradients are sent in messages of about so many bytes, in the order in which the backward
-        pass makes them; 25 MiB unless said.
-    sync_batch_norm : bool
-        Whether batch normalization takes its statistics from all ranks' rows, as one process
-        would: two small messages forward and two backward for each layer. False takes them from a
-        rank's own rows, and the running statistics are the mean of the ranks'.
-    shard_optimizer : bool
-        Whether ranks share what `Optimizer.step` remembers of each variable: each has one part,
-        renews its part of the variable, and the parts are gathered (ZeRO, stage 1). For rules that
-        work element by element. `Optimizer.state_dict` gives the whole, and is called by all ranks.
-    accumulate : int
-        A rank's rows are cut into so many micro-batches, which are computed one after the other in
-        a step; their gradients are added on the rank, and sent once. A step's numbers are those of
-        the whole batch, its activations those of one micro-batch.
-    staleness : int, optional
-        With "async": how many steps a rank may be ahead of rank 0's answers to its changes; 4
-        unless said.
-
-    Raises
-    ------
-    ConfigError
-        Where an option is not one of these.
+    dim (str): Name of the dimension, as the inputs' shapes have it.
+    algorithm ({"allreduce", "ring", "torus", "parameter_server", "async"}): How gradients are
+        summed over the ranks: by MPI's or NCCL's all-reduce; by a ring of sends and receives; by
+        rings along the two axes of the mesh that `group` names; by rank 0, which all others send
+        to, and which sends the sums back. With "async" nothing is summed: ranks take steps of their
+        own on their rows, and rank 0 adds up what they change, see the notes.
+    group (str or sequence of str, optional): Axes of the mesh whose ranks share the batch: the axis
+        ``data`` where the mesh has one, all ranks otherwise.
+    compression ({"float16", "bfloat16"}, optional): Gradients are rounded to this dtype before they
+        are sent, which halves the bytes of float32. What rounding leaves over is kept on each rank
+        and added to the next gradient, so that none is lost; it is not part of checkpoints.
+    bucket_bytes (int, optional): Gradients are sent in messages of about so many bytes, in the
+        order in which the backward pass makes them; 25 MiB unless said.
+    sync_batch_norm (bool): Whether batch normalization takes its statistics from all ranks' rows,
+        as one process would: two small messages forward and two backward for each layer. False
+        takes them from a rank's own rows, and the running statistics are the mean of the ranks'.
+    shard_optimizer (bool): Whether ranks share what `Optimizer.step` remembers of each variable:
+        each has one part, renews its part of the variable, and the parts are gathered (ZeRO, stage
+        1). For rules that work element by element. `Optimizer.state_dict` gives the whole, and is
+        called by all ranks.
+    accumulate (int): A rank's rows are cut into so many micro-batches, which are computed one after
+        the other in a step; their gradients are added on the rank, and sent once. A step's numbers
+        are those of the whole batch, its activations those of one micro-batch.
+    staleness (int, optional): With "async": how many steps a rank may be ahead of rank 0's answers
+        to its changes; 4 unless said.
+    raises ConfigError: Where an option is not one of these.
 
     Notes
     -----
@@ -82,9 +71,6 @@ class DataParallel(Strategy):
     the same weights; `Model.fit` calls it after each epoch. Optimizers' states stay each rank's
     own. Nothing keeps such a program from waiting forever if one rank does not call `finish`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=("batch",))
     ...     f = mg.function([x], mg.mean(x), distribute=mg.distributed.DataParallel())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.ranks import current
 from .data_parallel import DataParallel
@@ -25,6 +26,7 @@ def _alone(strategy: Strategy) -> str:
     return ""
 
 
+@documented
 class Hybrid(Strategy):
     """Spread a function by several strategies, each over other axes of the mesh.
 
@@ -32,21 +34,11 @@ class Hybrid(Strategy):
     ``Mesh(data=2, tensor=4)`` gives each of two groups half of every batch, and each rank of
     a group a quarter of the large matrices.
 
-    Parameters
-    ----------
-    *strategies : Strategy
-        At least one; at most one of them cuts rows. Axes named ``data``, ``tensor`` and ``stage``
-        are found by themselves, others are named by ``group=`` of each.
+    *strategies (Strategy): At least one; at most one of them cuts rows. Axes named ``data``,
+        ``tensor`` and ``stage`` are found by themselves, others are named by ``group=`` of each.
+    raises ConfigError: One is no strategy, or two cut rows.
 
-    Raises
-    ------
-    ConfigError
-        One is no strategy, or two cut rows.
-
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=("batch", 4))
     ...     w = mg.var("w", init=np.ones((4, 6), np.float32))

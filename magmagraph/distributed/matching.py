@@ -28,19 +28,12 @@ __all__ = [
 class Entry(NamedTuple):
     """One collective of a rank's plan.
 
-    Attributes
-    ----------
-    members
-        The ranks that take part, by their numbers among all; of a message the sender and the
+    members: The ranks that take part, by their numbers among all; of a message the sender and the
         receiver.
-    sends, receives
-        Whether it is one end of a message.
-    what
-        Operation, types and attributes: equal on all members.
-    tag
-        Of a message.
-    line
-        The user's line.
+    sends, receives: Whether it is one end of a message.
+    what: Operation, types and attributes: equal on all members.
+    tag: Of a message.
+    line: The user's line.
     """
 
     members: tuple[int, ...]
@@ -83,11 +76,8 @@ _OWN = ("op", "root", "shift", "algorithm")  # attributes that all members have 
 def entries(plan: Plan, world: Communicator) -> list[Entry]:
     """Return the collectives of a plan in the order of its steps.
 
-    Raises
-    ------
-    GraphError
-        A collective is in a branch, or in a loop whose length the data decides: ranks could
-        go different ways. Or the plan was made for another number of ranks.
+    raises GraphError: A collective is in a branch, or in a loop whose length the data decides:
+        ranks could go different ways. Or the plan was made for another number of ranks.
     """
     nodes = (step.node for step in plan.steps if step.role is not Role.WAIT)
     return list(_entries(nodes, world, ""))
@@ -257,17 +247,9 @@ def with_open_shapes(plan: Plan) -> tuple[Node, ...]:
 def agree(nodes: Sequence[Node], sizes: Mapping[str, int], world: Communicator) -> None:
     """Raise, on every rank, unless all ranks bind the operands of collectives to equal extents.
 
-    Parameters
-    ----------
-    nodes
-        The same on all ranks.
-    sizes
-        Of the named dimensions on this rank.
-
-    Raises
-    ------
-    CommunicationError
-        The extents differ, which MPI and NCCL would not notice.
+    nodes: The same on all ranks.
+    sizes: Of the named dimensions on this rank.
+    raises CommunicationError: The extents differ, which MPI and NCCL would not notice.
     """
     mine = [
         [tuple(dims.evaluate(e, sizes) for e in operand.shape) for operand in node.inputs]

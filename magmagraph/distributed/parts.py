@@ -32,10 +32,7 @@ __all__ = ["Parts"]
 class Parts:
     """How variables are cut for the ranks of a group.
 
-    Parameters
-    ----------
-    group, size
-        Axes of the mesh, and how many ranks differ in them.
+    group, size: Axes of the mesh, and how many ranks differ in them.
     """
 
     def __init__(self, group: tuple[str, ...], size: int) -> None:
@@ -98,14 +95,9 @@ class Parts:
     ) -> tuple[Node, Callable[[Node], Node]]:
         """Return a variable's new value, and what puts the variable into other nodes of the update.
 
-        Parameters
-        ----------
-        target
-            The variable.
-        update
-            Gives the new part from a variable of a part's shape, which stands for the target's.
-        ready
-            Whether a call renews it, where some do not.
+        target: The variable.
+        update: Gives the new part from a variable of a part's shape, which stands for the target's.
+        ready: Whether a call renews it, where some do not.
         """
         shape = (self.length(target.shape),)  # type: ignore[arg-type]
         stand_in = variable(target.name or "variable", shape, np.zeros(shape, target.dtype))

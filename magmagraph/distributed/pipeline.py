@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError, message
 from ..ir.communicator import Communicator, Group
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.ranks import current
 from ..ir.records import record
@@ -28,16 +29,11 @@ SCHEDULES = ("gpipe", "1f1b")
 class Pipe:
     """What the pass is told of a pipeline.
 
-    Attributes
-    ----------
-    group, stages, stage
-        Axes of the mesh along which stages differ, how many there are, and which is this rank's.
-    micro_batches, schedule, first
-        As of `PipelineParallel`.
-    ranks
-        Those that have the stages.
-    elsewhere
-        Noted here: states that other ranks renew, and which.
+    group, stages, stage: Axes of the mesh along which stages differ, how many there are, and which
+        is this rank's.
+    micro_batches, schedule, first: As of `PipelineParallel`.
+    ranks: Those that have the stages.
+    elsewhere: Noted here: states that other ranks renew, and which.
     """
 
     group: tuple[str, ...]
@@ -60,6 +56,7 @@ class Pipe:
             self.elsewhere[held.attrs["state"]] = stage
 
 
+@documented
 class PipelineParallel(Strategy):
     """Give each rank some of the layers; the batch passes through them in micro-batches.
 
@@ -67,29 +64,19 @@ class PipelineParallel(Strategy):
     its stage for one micro-batch after the other, and sends what the next needs; backwards
     likewise. Gradients are sums over the micro-batches: a step's numbers are those of one process.
 
-    Parameters
-    ----------
-    micro_batches : int
-        Into how many parts of rows a batch is cut; their sizes may differ.
-    schedule : {"1f1b", "gpipe"}
-        A stage does as soon as it can one micro-batch backward for each forward, and keeps
-        activations of as many as there are stages behind it (D. Narayanan et al., "PipeDream",
-        SOSP 2019); or all forward, and then all backward (Y. Huang et al., "GPipe", NeurIPS 2019).
-    stages : int, optional
-        How many; the ranks there are along the axis, unless said.
-    first : sequence of str
-        Names of the variables that the second and later stages begin with, to split by hand.
-    dim : str
-        Name of the rows' dimension.
-    group : str or sequence of str, optional
-        Axes of the mesh along which stages differ: the axis ``stage`` where the mesh has one, all
-        ranks otherwise.
-
-    Raises
-    ------
-    ConfigError
-        Where an option is not one of these. When a function is compiled, `ShardingError`: it has
-        fewer layers than stages, or no output that the loss is found by.
+    micro_batches (int): Into how many parts of rows a batch is cut; their sizes may differ.
+    schedule ({"1f1b", "gpipe"}): A stage does as soon as it can one micro-batch backward for each
+        forward, and keeps activations of as many as there are stages behind it (D. Narayanan et
+        al., "PipeDream", SOSP 2019); or all forward, and then all backward (Y. Huang et al.,
+        "GPipe", NeurIPS 2019).
+    stages (int, optional): How many; the ranks there are along the axis, unless said.
+    first (sequence of str): Names of the variables that the second and later stages begin with, to
+        split by hand.
+    dim (str): Name of the rows' dimension.
+    group (str or sequence of str, optional): Axes of the mesh along which stages differ: the axis
+        ``stage`` where the mesh has one, all ranks otherwise.
+    raises ConfigError: Where an option is not one of these. When a function is compiled,
+        `ShardingError`: it has fewer layers than stages, or no output that the loss is found by.
 
     Notes
     -----
@@ -97,10 +84,7 @@ class PipelineParallel(Strategy):
     the others. The outputs have to hold the loss. Variables start as rank 0's, and live where their
     layer is; who reads one fetches it, so that all ranks read together.
 
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=("batch", 4))
     ...     v = mg.var("v", init=np.ones((4, 5), np.float32))

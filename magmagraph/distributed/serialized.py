@@ -22,11 +22,8 @@ def _kinds() -> dict[str, type[Strategy]]:
 def written(strategy: Strategy | None) -> dict[str, Any] | None:
     """Return a strategy as values that JSON holds.
 
-    Raises
-    ------
-    PlanError
-        It is a class of the user's own, or ranks that share an optimizer's memory hold more than an
-        archive.
+    raises PlanError: It is a class of the user's own, or ranks that share an optimizer's memory
+        hold more than an archive.
     """
     if strategy is None:
         return None

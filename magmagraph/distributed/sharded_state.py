@@ -31,12 +31,8 @@ class _Fetched:
 class _Own(State):
     """What this rank holds of a variable.
 
-    Attributes
-    ----------
-    whole
-        The state that it is a part of.
-    seen
-        The version of the whole that the part has.
+    whole: The state that it is a part of.
+    seen: The version of the whole that the part has.
     """
 
     __slots__ = ("_changes", "_newest", "seen", "whole")

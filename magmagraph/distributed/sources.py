@@ -24,22 +24,12 @@ def are_equal(
 ) -> bool:
     """Return whether all ranks write the same graph, to the last attribute; all ranks call it.
 
-    Parameters
-    ----------
-    graph
-        This rank's, as it was written.
-    group
-        Axes of the mesh over which a strategy cuts the graph; None without a strategy.
-    world
-        All ranks.
-    name
-        The function's, for the error.
-
-    Raises
-    ------
-    CommunicationError
-        Graphs of a strategy's group differ in their operations or types. The text, the same on
-        every rank, names the first difference, with ranks and lines.
+    graph: This rank's, as it was written.
+    group: Axes of the mesh over which a strategy cuts the graph; None without a strategy.
+    world: All ranks.
+    name: The function's, for the error.
+    raises CommunicationError: Graphs of a strategy's group differ in their operations or types. The
+        text, the same on every rank, names the first difference, with ranks and lines.
     """
     about = f"the comparison of the graphs of {_function(name)}"
     outline, lines = _outline(graph)

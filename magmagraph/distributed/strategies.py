@@ -37,25 +37,15 @@ BUCKET_BYTES = 25 * 2**20
 class Facts:
     """What the pass `distribute` is told: plain values, equal on all ranks.
 
-    Attributes
-    ----------
-    dim
-        Name of the sharded dimension.
-    group, size
-        Axes of the mesh whose ranks share it, and how many ranks these are.
-    synchronized
-        Whether a batch's statistics are those of all ranks' rows.
-    bucket_bytes
-        All-reduces are joined up to so many bytes.
-    algorithm
-        How a bucket travels.
-    axes
-        The groups that it travels along, each with its number of ranks: `group`; for a torus its
+    dim: Name of the sharded dimension.
+    group, size: Axes of the mesh whose ranks share it, and how many ranks these are.
+    synchronized: Whether a batch's statistics are those of all ranks' rows.
+    bucket_bytes: All-reduces are joined up to so many bytes.
+    algorithm: How a bucket travels.
+    axes: The groups that it travels along, each with its number of ranks: `group`; for a torus its
         two axes.
-    pipeline
-        The stages of a pipeline, see `pipeline.Pipe`, or `MicroBatches`; None without either.
-    streams
-        What random nodes draw from in place of the rank's own, where its first rank's differ.
+    pipeline: The stages of a pipeline, see `pipeline.Pipe`, or `MicroBatches`; None without either.
+    streams: What random nodes draw from in place of the rank's own, where its first rank's differ.
     """
 
     dim: str
@@ -91,10 +81,7 @@ class MicroBatches:
 class Strategy:
     """How a function is spread over ranks; see `mg.distributed.DataParallel`.
 
-    Attributes
-    ----------
-    asynchronous
-        Whether ranks take steps of their own and exchange what these change.
+    asynchronous: Whether ranks take steps of their own and exchange what these change.
     """
 
     asynchronous = False

@@ -22,10 +22,7 @@ __all__ = ["Sums"]
 class Sums:
     """Variables of an optimizer that hold each rank's term of a sum.
 
-    Parameters
-    ----------
-    group
-        Axes of the mesh along which the ranks differ.
+    group: Axes of the mesh along which the ranks differ.
     """
 
     def __init__(self, group: tuple[str, ...]) -> None:
@@ -34,14 +31,9 @@ class Sums:
     def added(self, total: Variable, gradient: Node, ready: Node) -> tuple[Node, Node]:
         """Return the sum of all calls and ranks, and what a variable holds after the call.
 
-        Parameters
-        ----------
-        held
-            This rank's sum of the calls before.
-        gradient
-            Of this call.
-        ready
-            Whether this call applies the sum. At others its first result is of no meaning.
+        held: This rank's sum of the calls before.
+        gradient: Of this call.
+        ready: Whether this call applies the sum. At others its first result is of no meaning.
         """
         if gradient.op is MARKER and gradient.attrs["role"] == GRADIENT:
             gradient = MARKER(

@@ -8,6 +8,7 @@ from typing import Any
 from ..autodiff.transforms.rebuild import rebuild
 from ..errors import ConfigError, PlanError, message
 from ..ir.communicator import Communicator, Group
+from ..ir.docstrings import documented
 from ..ir.graph import Node, topological
 from ..ir.ranks import current
 from ..ops.leaf import Variable
@@ -18,6 +19,7 @@ from .tensor_walk import Pair, spread
 __all__ = ["TensorParallel"]
 
 
+@documented
 class TensorParallel(Strategy):
     """Cut large matrices over the ranks; each computes with its part of them.
 
@@ -28,23 +30,14 @@ class TensorParallel(Strategy):
     (M. Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model
     parallelism", 2019). Where an operation needs more than a rank has, the parts are gathered.
 
-    Parameters
-    ----------
-    axes : mapping, optional
-        Variables, or their names -> the axis that is cut, or None to keep one whole. The others
-        are cut where that is of use.
-    group : str or sequence of str, optional
-        Axes of the mesh whose ranks share the matrices: the axis ``tensor`` where the mesh has
-        one, all ranks otherwise.
-    least : int
-        Elements from which on a matrix is cut by columns. One whose extent the number of ranks
-        does not divide stays whole.
-
-    Raises
-    ------
-    ConfigError
-        Where an option is not one of these; or, when a function is made, a name is of no variable
-        of it, or an axis cannot be cut.
+    axes (mapping, optional): Variables, or their names -> the axis that is cut, or None to keep one
+        whole. The others are cut where that is of use.
+    group (str or sequence of str, optional): Axes of the mesh whose ranks share the matrices: the
+        axis ``tensor`` where the mesh has one, all ranks otherwise.
+    least (int): Elements from which on a matrix is cut by columns. One whose extent the number of
+        ranks does not divide stays whole.
+    raises ConfigError: Where an option is not one of these; or, when a function is made, a name is
+        of no variable of it, or an axis cannot be cut.
 
     Notes
     -----
@@ -52,10 +45,7 @@ class TensorParallel(Strategy):
     the value of one that is cut gathers it, so that all ranks read together; a step, a checkpoint
     and `NeuralNetwork.evaluate`, which all ranks call, do.
 
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=("batch", 4))
     ...     w = mg.var("w", init=np.ones((4, 6), np.float32))

@@ -48,16 +48,10 @@ def spread(
 ) -> tuple[list[Node], list[Pair], Axes]:
     """Return a program of one rank, and along which axis each variable is cut.
 
-    Parameters
-    ----------
-    outputs, updates
-        Of the program of a single process.
-    group, names
-        The ranks, and the axes of the mesh that they differ in.
-    chosen
-        Axes of variables, or None for those that stay whole; the walk decides about the others.
-    least
-        Elements from which on a matrix is cut without being told to.
+    outputs, updates: Of the program of a single process.
+    group, names: The ranks, and the axes of the mesh that they differ in.
+    chosen: Axes of variables, or None for those that stay whole; the walk decides about the others.
+    least: Elements from which on a matrix is cut without being told to.
     """
     axes: Axes = dict(chosen)
     while True:
@@ -76,10 +70,7 @@ def spread(
 class _Walk:
     """One walk over a program, with some variables cut.
 
-    Attributes
-    ----------
-    wanted
-        Variables that should have been cut, too, and along which axis.
+    wanted: Variables that should have been cut, too, and along which axis.
     """
 
     def __init__(

@@ -46,15 +46,8 @@ class Team:
 
     All ranks call the same methods in the same order.
 
-    Parameters
-    ----------
-    distribute
-        The strategy, as `mg.function` takes it.
-
-    Attributes
-    ----------
-    shard
-        Which part of each batch this rank takes, and of how many.
+    distribute: The strategy, as `mg.function` takes it.
+    shard: Which part of each batch this rank takes, and of how many.
     """
 
     def __init__(self, distribute: Any) -> None:
@@ -81,12 +74,8 @@ class Team:
     def check(self, sizes: Mapping[str, Any], contents: Mapping[str, Any]) -> None:
         """Raise `ConfigError` unless ranks are given the same.
 
-        Parameters
-        ----------
-        sizes
-            Compared by all ranks: arguments, and numbers of examples.
-        contents
-            Compared by those that share batches.
+        sizes: Compared by all ranks: arguments, and numbers of examples.
+        contents: Compared by those that share batches.
         """
         if self._strategy is None:
             return

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import DTypeError, message
+from ..ir.docstrings import documented
 from ..ir.element_types import (
     BOOL,
     COMPLEXES,
@@ -75,20 +76,14 @@ def c_name(dtype: DType) -> str:
 
 
 @cache
+@documented
 def finfo(dtype: DType) -> Any:
     """Return the limits of a float dtype: ``eps, tiny, max, bits, ...``, for bfloat16 as well.
 
     Those of a complex dtype are the limits of its parts.
 
-    Parameters
-    ----------
-    dtype
-        A float or complex dtype, or its name.
-
-    Raises
-    ------
-    DTypeError
-        If it is another kind of dtype.
+    dtype: A float or complex dtype, or its name.
+    raises DTypeError: If it is another kind of dtype.
 
     Examples
     --------
@@ -103,18 +98,12 @@ def finfo(dtype: DType) -> Any:
 
 
 @cache
+@documented
 def iinfo(dtype: DType) -> np.iinfo[Any]:
     """Return the limits of an integer dtype: ``min, max, bits``.
 
-    Parameters
-    ----------
-    dtype
-        An integer dtype, or its name.
-
-    Raises
-    ------
-    DTypeError
-        If it is another kind of dtype.
+    dtype: An integer dtype, or its name.
+    raises DTypeError: If it is another kind of dtype.
 
     Examples
     --------

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, message
+from ..ir.docstrings import documented
 from ..ir.element_types import (
     BOOL,
     FLOAT32,
@@ -46,17 +47,12 @@ _PROMOTION: Final[dict[tuple[DType, DType], DType]] = {
 }
 
 
+@documented
 def promote(*dtypes: DType) -> DType:
     """Find the dtype that operands are brought to.
 
-    Parameters
-    ----------
-    *dtypes : numpy.dtype
-        Canonical ones, at least one. The order does not matter.
-
-    Returns
-    -------
-    numpy.dtype
+    *dtypes (numpy.dtype): Canonical ones, at least one. The order does not matter.
+    returns (numpy.dtype):
 
     Examples
     --------
@@ -85,25 +81,15 @@ def promote(*dtypes: DType) -> DType:
     return dtypes[0]
 
 
+@documented
 def canonical_scalar(value: complex, float_dtype: DType = FLOAT32) -> DType:
     """Find the dtype of a Python scalar that meets no array.
 
-    Parameters
-    ----------
-    value : bool, int, float or complex
-    float_dtype : numpy.dtype
-        The dtype of floats.
-
-    Returns
-    -------
-    numpy.dtype
-        bool, int32 (int64 where it does not fit, and then uint64), `float_dtype`, or the complex
-        dtype of that.
-
-    Raises
-    ------
-    DTypeError
-        If no integer dtype holds the int.
+    value (bool, int, float or complex):
+    float_dtype (numpy.dtype): The dtype of floats.
+    returns (numpy.dtype): bool, int32 (int64 where it does not fit, and then uint64),
+        `float_dtype`, or the complex dtype of that.
+    raises DTypeError: If no integer dtype holds the int.
 
     Examples
     --------
@@ -126,27 +112,17 @@ def canonical_scalar(value: complex, float_dtype: DType = FLOAT32) -> DType:
     return complex_dtype(float_dtype) if isinstance(value, complex) else float_dtype
 
 
+@documented
 def weak_dtype(value: complex, other: DType, float_dtype: DType = FLOAT32) -> DType:
     """Find the dtype of a Python scalar that meets an array.
 
-    Parameters
-    ----------
-    value : bool, int, float or complex
-    other : numpy.dtype
-        The array's.
-    float_dtype : numpy.dtype
-        The dtype of a float that meets integers or bools; a complex one has its complex dtype.
-
-    Returns
-    -------
-    numpy.dtype
-        `other`, unless the scalar is of a higher kind. A complex scalar makes a float's dtype the
-        complex one of its width.
-
-    Raises
-    ------
-    DTypeError
-        If the scalar is an int that the array's integer dtype does not hold.
+    value (bool, int, float or complex):
+    other (numpy.dtype): The array's.
+    float_dtype (numpy.dtype): The dtype of a float that meets integers or bools; a complex one has
+        its complex dtype.
+    returns (numpy.dtype): `other`, unless the scalar is of a higher kind. A complex scalar makes a
+        float's dtype the complex one of its width.
+    raises DTypeError: If the scalar is an int that the array's integer dtype does not hold.
 
     Examples
     --------
@@ -192,6 +168,7 @@ def holds(dtype: DType, value: int) -> bool:
     return bool(limits.min <= value <= limits.max)
 
 
+@documented
 def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     """Tell whether values may be fed where a dtype is wanted.
 
@@ -200,15 +177,10 @@ def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     that hold every value exactly, and floats to complex dtypes. No value loses a part: floats are
     not fed to integers, nor complex numbers to floats.
 
-    Parameters
-    ----------
-    source : numpy.ndarray or numpy.dtype
-        The array; or only a dtype, which must then fit whatever the values are.
-    target : numpy.dtype
-
-    Returns
-    -------
-    bool
+    source (numpy.ndarray or numpy.dtype): The array; or only a dtype, which must then fit whatever
+        the values are.
+    target (numpy.dtype):
+    returns (bool):
 
     Examples
     --------
@@ -259,23 +231,17 @@ def _holds_exactly(target: DType, source: np.dtype, values: np.ndarray | None) -
     return bool(odd.max() <= largest)
 
 
+@documented
 def can_hold(value: Any, array: np.ndarray, target: DType) -> bool:
     """Tell whether what a caller hands over may be stored in a dtype.
 
     As `can_feed`, but numbers of Python, which have no dtype, are rounded to a float: 2**24 + 1 is
     also 1.6777216e7; and a list of none is of every kind.
 
-    Parameters
-    ----------
-    value
-        What was handed over: an array, a number, nested lists of them.
-    array : numpy.ndarray
-        The same as an array.
-    target : numpy.dtype
-
-    Returns
-    -------
-    bool
+    value: What was handed over: an array, a number, nested lists of them.
+    array (numpy.ndarray): The same as an array.
+    target (numpy.dtype):
+    returns (bool):
 
     Examples
     --------

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ..errors import DTypeError, message
+from ..ir.docstrings import documented
 from ..ir.element_types import FLOATS, KINDS, DType
 from .machine import finfo
 
@@ -28,18 +29,14 @@ class Tolerance(NamedTuple):
     relative: float
     absolute: float
 
+    @documented
     def allowed(self, expected: Any, scale: Any = 1.0) -> Any:
         """Compute the greatest error allowed at each element.
 
-        Parameters
-        ----------
-        expected : array-like
-        scale : float or array-like
-            The magnitude of the terms whose sum or difference `expected` is.
-
-        Returns
-        -------
-        numpy.ndarray of float64
+        expected (array-like):
+        scale (float or array-like): The magnitude of the terms whose sum or difference `expected`
+            is.
+        returns (numpy.ndarray of float64):
         """
         return self.relative * np.abs(_wide(expected)) + self.absolute * np.asarray(
             scale, dtype=np.float64
@@ -105,27 +102,17 @@ _MULTIPLES: Final[dict[Numerics, tuple[float, float]]] = {
 
 
 @cache
+@documented
 def tolerance(dtype: DType, numerics: Numerics = "exact") -> Tolerance:
     """Look up how exactly a result of a dtype, computed in some manner, must be right.
 
     All tests take their tolerances from this one table.
 
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        Of the result.
-    numerics : "exact", "stable", "reassoc" or "half"
-        The same operations, another formula, sums in another order, or 16-bit operands.
-
-    Returns
-    -------
-    Tolerance
-        Zero for integers and bools; of a complex dtype that of its parts.
-
-    Raises
-    ------
-    DTypeError
-        If there is no such row.
+    dtype (numpy.dtype): Of the result.
+    numerics ("exact", "stable", "reassoc" or "half"): The same operations, another formula, sums in
+        another order, or 16-bit operands.
+    returns (Tolerance): Zero for integers and bools; of a complex dtype that of its parts.
+    raises DTypeError: If there is no such row.
 
     Examples
     --------

@@ -34,11 +34,8 @@ _CHUNK = 1 << 24
 def checked_size(shape: Iterable[Any], itemsize: int, what: str = "it") -> int:
     """Return the bytes of an array that a header states.
 
-    Raises
-    ------
-    Damaged
-        If the extents are no whole numbers of at least 0, are more than 64, or the elements more
-        than an array can have.
+    raises Damaged: If the extents are no whole numbers of at least 0, are more than 64, or the
+        elements more than an array can have.
     """
     extents = tuple(shape)
     if len(extents) > MOST_AXES:
@@ -102,19 +99,10 @@ def _literal(header: str) -> Any:
 def read_npy(file: BinaryIO, length: int, *, whole: bool = False) -> NDArray[Any]:
     """Return the array in NumPy's format that a file begins with.
 
-    Parameters
-    ----------
-    file : file object
-        Of bytes.
-    length : int
-        The bytes that it has.
-    whole : bool
-        Whether nothing may follow the array.
-
-    Raises
-    ------
-    Damaged
-        If the header is none, or states another size than the file has.
+    file (file object): Of bytes.
+    length (int): The bytes that it has.
+    whole (bool): Whether nothing may follow the array.
+    raises Damaged: If the header is none, or states another size than the file has.
     """
     shape, fortran, dtype = npy_header(file)
     size = checked_size(shape, dtype.itemsize)

@@ -27,10 +27,7 @@ def claim_folder(folder: str | os.PathLike[str]) -> None:
 
     The first call also removes folders in the same place whose owners have ended.
 
-    Raises
-    ------
-    OSError
-        If the folder cannot be written.
+    raises OSError: If the folder cannot be written.
     """
     path = os.path.abspath(folder)
     _remove_abandoned(os.path.dirname(path))

@@ -77,18 +77,12 @@ def reading(
 ) -> Iterator[None]:
     """Turn whatever reading a file raises into one error that names the file.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    what : str
-        What is wrong where an error is raised: "is truncated, corrupted, or no image".
-    kind : type
-        The class of the error.
-    need, hint : str, optional
-        The further parts of its message.
-    passing : type or tuple of types
-        Errors that are raised as they are, with warnings, and those of `kind` that name the file.
+    path (path-like): The file.
+    what (str): What is wrong where an error is raised: "is truncated, corrupted, or no image".
+    kind (type): The class of the error.
+    need, hint (str, optional): The further parts of its message.
+    passing (type or tuple of types): Errors that are raised as they are, with warnings, and those
+        of `kind` that name the file.
     """
     try:
         yield
@@ -195,19 +189,10 @@ def too_large(what: str, size: int, limit: int) -> TooLarge:
 def gunzipped(content: bytes, size: Callable[[bytes], int], first: int) -> bytes:
     """Return gzipped content unpacked, where its first bytes say how long it is.
 
-    Parameters
-    ----------
-    content : bytes
-        Of the file.
-    size : callable
-        From the first bytes, the length of all.
-    first : int
-        How many bytes `size` is given.
-
-    Returns
-    -------
-    bytes
-        As many as `size` said, or fewer, or one more: the caller compares.
+    content (bytes): Of the file.
+    size (callable): From the first bytes, the length of all.
+    first (int): How many bytes `size` is given.
+    returns (bytes): As many as `size` said, or fewer, or one more: the caller compares.
     """
     limit = unpacked_limit(len(content))
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -223,19 +208,10 @@ class Archive:
 
     Members are stored or deflated: other methods unpack in steps of any size.
 
-    Parameters
-    ----------
-    file : file object
-        Of bytes, that can seek.
-    length : int
-        Its length in bytes.
-
-    Attributes
-    ----------
-    members : dict of str to zipfile.ZipInfo
-        By name, in the order of the archive.
-    comment : bytes
-        What follows the archive's directory.
+    file (file object): Of bytes, that can seek.
+    length (int): Its length in bytes.
+    members (dict of str to zipfile.ZipInfo): By name, in the order of the archive.
+    comment (bytes): What follows the archive's directory.
     """
 
     def __init__(self, file: BinaryIO, length: int) -> None:
@@ -260,10 +236,7 @@ class Archive:
     def open(self, name: str) -> Iterator[tuple[BinaryIO, int]]:
         """Open a member, and give it with its length; it counts toward the limit.
 
-        Raises
-        ------
-        Damaged
-            If all members that were opened are longer than the limit together.
+        raises Damaged: If all members that were opened are longer than the limit together.
         """
         entry = self.members[name]
         if entry.file_size > self._left:
@@ -291,10 +264,7 @@ def check_length(what: str, size: int, limit: int) -> None:
 def parse_json(content: bytes | str, what: str) -> Any:
     """Return the value of a JSON text, of at most 16 MiB and 100 levels.
 
-    Raises
-    ------
-    Damaged
-        If it is longer or deeper, no JSON, or gives a key twice.
+    raises Damaged: If it is longer or deeper, no JSON, or gives a key twice.
     """
     check_length(what, len(content), LARGEST_JSON)
     try:

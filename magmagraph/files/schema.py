@@ -176,12 +176,8 @@ def table(
 ) -> Schema:
     """Take a table with these keys.
 
-    Parameters
-    ----------
-    required, optional
-        A schema for each key.
-    others
-        What values of further keys fit; None allows none.
+    required, optional: A schema for each key.
+    others: What values of further keys fit; None allows none.
     """
     known = {**required, **(optional or {})}
 

@@ -78,12 +78,8 @@ def home_cache() -> Path | None:
 def check_folder(folder: str | os.PathLike[str]) -> None:
     """Check that only this user and root can change what a folder holds.
 
-    Raises
-    ------
-    Untrusted
-        Another user can change the folder, or replace it.
-    OSError
-        There is no such folder.
+    raises Untrusted: Another user can change the folder, or replace it.
+    raises OSError: There is no such folder.
     """
     if _USERS:
         _check_own(_resolved(_absolute(folder)))
@@ -92,12 +88,8 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
 def make_folder(folder: str | os.PathLike[str]) -> None:
     """Make a folder that only this user can use, with missing ones above it, and check it.
 
-    Raises
-    ------
-    Untrusted
-        Another user can change the folder, or replace it.
-    OSError
-        It cannot be made.
+    raises Untrusted: Another user can change the folder, or replace it.
+    raises OSError: It cannot be made.
     """
     try:
         check_folder(folder)
@@ -120,10 +112,7 @@ def temporary_folder(prefix: str = "magmagraph-") -> str:
     It is made in the system's temporary folder, or in another usual one if other users could
     replace it there.
 
-    Raises
-    ------
-    OSError
-        No such folder can be made.
+    raises OSError: No such folder can be made.
     """
     import tempfile
 
@@ -133,10 +122,7 @@ def temporary_folder(prefix: str = "magmagraph-") -> str:
 def temporary_place() -> str:
     """Return a folder for temporary files in which no other user can replace this user's files.
 
-    Raises
-    ------
-    Untrusted
-        There is none.
+    raises Untrusted: There is none.
     """
     import tempfile
 
@@ -277,24 +263,12 @@ def _unmapped() -> int:
 def open_own(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
     """Open a regular file of this user or root that nobody else can write; no link is followed.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-    flags, mode : int
-        As for :func:`os.open`.
-
-    Returns
-    -------
-    int
-        A descriptor.
-
-    Raises
-    ------
-    UntrustedFile
-        It is a link, a pipe or another thing than a file, or other users can write it.
-    OSError
-        It cannot be opened.
+    path (path): The file.
+    flags, mode (int): As for :func:`os.open`.
+    returns (int): A descriptor.
+    raises UntrustedFile: It is a link, a pipe or another thing than a file, or other users can
+        write it.
+    raises OSError: It cannot be opened.
     """
     try:
         file = os.open(path, flags | _SAFELY, mode)
@@ -324,19 +298,10 @@ def read_below(
 ) -> tuple[bytes, os.stat_result]:
     """Return the content of a file in a folder, and its status.
 
-    Parameters
-    ----------
-    base : path
-        The folder that is checked with all above it.
-    path : path
-        A file in it, or in folders of it, which are checked, too; it begins with `base`.
-
-    Raises
-    ------
-    Untrusted
-        Another user could have written it.
-    OSError
-        It cannot be read.
+    base (path): The folder that is checked with all above it.
+    path (path): A file in it, or in folders of it, which are checked, too; it begins with `base`.
+    raises Untrusted: Another user could have written it.
+    raises OSError: It cannot be read.
     """
     check_folder(base)
     name = os.fspath(path)
@@ -359,19 +324,10 @@ def write_below(
 ) -> None:
     """Write a whole file into a folder, for this user alone, or leave what was there.
 
-    Parameters
-    ----------
-    base, path : path
-        As of `read_below`; missing folders are made.
-    data : bytes
-        The content.
-
-    Raises
-    ------
-    Untrusted
-        Other users can write in one of the folders.
-    OSError
-        It cannot be written.
+    base, path (path): As of `read_below`; missing folders are made.
+    data (bytes): The content.
+    raises Untrusted: Other users can write in one of the folders.
+    raises OSError: It cannot be written.
     """
     make_below(base, path)
     folder, name = os.path.split(path)
@@ -413,12 +369,8 @@ def read_installed(path: Path) -> bytes:
     user, to root or to the owner of the package, and no more users can write it and its folder
     than can write the package.
 
-    Raises
-    ------
-    Untrusted
-        Another user could have written it.
-    OSError
-        It cannot be read.
+    raises Untrusted: Another user could have written it.
+    raises OSError: It cannot be read.
     """
     flags = os.O_RDONLY | _SAFELY & ~getattr(os, "O_NOFOLLOW", 0)  # installers make links
     try:

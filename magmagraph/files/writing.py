@@ -38,24 +38,16 @@ def replace_file(path: str | os.PathLike[str], size: int | None = None) -> Itera
     `path` is a symbolic link it stays, and the file that it names is written. Files that writers of
     the same file left when they were killed are removed.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    size : int, optional
-        The bytes to be written, for the message where there is no room.
+    path (path-like): The file.
+    size (int, optional): The bytes to be written, for the message where there is no room.
+    raises PathError: If there is no such folder, or `path` is a folder, a pipe or a device.
+    raises StorageError: If the disk is full or refuses. `path` is as it was, and the new file is
+        removed.
 
     Yields
     ------
     Path
         A file in the same folder, empty, to be opened by its name.
-
-    Raises
-    ------
-    PathError
-        If there is no such folder, or `path` is a folder, a pipe or a device.
-    StorageError
-        If the disk is full or refuses. `path` is as it was, and the new file is removed.
     """
     place = Path(path)
     target = _target(place)

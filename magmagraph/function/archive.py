@@ -63,21 +63,12 @@ def save(function: Any, path: FilePath) -> None:
 
     The file takes its place when it is whole: what stood there before is kept on an error.
 
-    Parameters
-    ----------
-    function : Function
-        Compiled, if it is not yet.
-    path
-        Where; any suffix.
-
-    Raises
-    ------
-    PlanError
-        The function was made with passes of its own, which are code, or its outputs are in a form
-        that is not made of lists, tuples and dicts with plain keys, or its ranks share what an
-        optimizer remembers.
-    StorageError
-        The file cannot be written; what was there is as it was.
+    function (Function): Compiled, if it is not yet.
+    path: Where; any suffix.
+    raises PlanError: The function was made with passes of its own, which are code, or its outputs
+        are in a form that is not made of lists, tuples and dicts with plain keys, or its ranks
+        share what an optimizer remembers.
+    raises StorageError: The file cannot be written; what was there is as it was.
 
     Examples
     --------
@@ -113,14 +104,9 @@ def load(
 ) -> Any:
     """Return the function of an archive; see `magmagraph.load`.
 
-    Parameters
-    ----------
-    path
-        What `Function.save` wrote.
-    check_settings
-        Raises where a setting is not one of a function.
-    function_of
-        Makes a function of its state.
+    path: What `Function.save` wrote.
+    check_settings: Raises where a setting is not one of a function.
+    function_of: Makes a function of its state.
     """
     name = Path(path).name
     members, manifest = _checked(name, _content(path))

@@ -23,10 +23,7 @@ from ..ops.shape.joining import BROADCAST_TO
 def resolved_device(device: str) -> str:
     """Return the name of a device, or "auto" where the configuration has no other either.
 
-    Raises
-    ------
-    DeviceError
-        It is no name of one.
+    raises DeviceError: It is no name of one.
     """
     name = config.device if device == "auto" else device
     if name in ("auto", "cpu"):

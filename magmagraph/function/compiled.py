@@ -33,6 +33,7 @@ from ..errors import (
 from ..ir import dims
 from ..ir.collection import collection_paused
 from ..ir.communicator import Communicator
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, Trace, freeze, topological
 from ..ir.interpret import BodyCompiler, body_function, compiling_bodies
 from ..ir.locking import shared_lock
@@ -501,10 +502,7 @@ class Function:
     def _within_limit(self, plan: Any, sizes: dict[str, int]) -> Any:
         """Return a plan for sizes that fits into the limit of memory: this one, or one made anew.
 
-        Raises
-        ------
-        MemoryLimitError
-            None fits.
+        raises MemoryLimitError: None fits.
         """
         limit = self._settings["memory_limit"]
         memory = self._memory_of(plan)
@@ -517,6 +515,7 @@ class Function:
             raise refuse(memory, limit, sizes)
         return plan
 
+    @documented
     def largest(
         self, dim: str, memory_limit: int | str, sizes: Mapping[str, int] | None = None
     ) -> int:
@@ -525,28 +524,12 @@ class Function:
         Plans are made, and nothing is allocated or run. Where the function was made with a limit,
         plans that compute values again count.
 
-        Parameters
-        ----------
-        dim
-            Its name.
-        memory_limit
-            Bytes, or a text such as "8GiB".
-        sizes
-            The sizes of other dimensions; those of the last call unless given.
+        dim: Its name.
+        memory_limit: Bytes, or a text such as "8GiB".
+        sizes: The sizes of other dimensions; those of the last call unless given.
+        returns (int): The size; 0 where nothing fits.
+        raises FeedError: There is no such dimension, or the size of another one is not known.
 
-        Returns
-        -------
-        int
-            The size; 0 where nothing fits.
-
-        Raises
-        ------
-        FeedError
-            There is no such dimension, or the size of another one is not known.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> x = mg.var("x", shape=("batch", 256))
         >>> f = mg.function([x], mg.sum(mg.sort(x), axis=1))
         >>> size = f.largest("batch", memory_limit="1MiB")
@@ -616,22 +599,13 @@ class Function:
                 )
         return sizes
 
+    @documented
     def specialize(self, *shapes: tuple[int, ...]) -> Self:
         """Plan for feeds of these shapes now, without running; returns the function.
 
-        Parameters
-        ----------
-        *shapes
-            One for each input.
+        *shapes: One for each input.
+        raises FeedError: The shapes do not fit the inputs, or each other.
 
-        Raises
-        ------
-        FeedError
-            The shapes do not fit the inputs, or each other.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> x = mg.var("x", shape=("n",))
         >>> f = mg.function([x], mg.exp(x)).specialize((1000,))
         >>> f.memory.feeds, f.memory.results
@@ -819,6 +793,7 @@ class Function:
                 append_blame(self, feeds, error)
             raise
 
+    @documented
     def run(self, batches: Any, feeds: Any = None, *, keep: str = "all") -> Any:
         """Repeat the call: over an iterable of feeds, or `n` times with the same feeds.
 
@@ -826,23 +801,14 @@ class Function:
         stay on the device, where they fit: nothing returns to Python between steps. Results and
         variables are those of calls, bit for bit.
 
-        Parameters
-        ----------
-        batches
-            An iterable of feeds (tuples or lists of arrays, dicts, or single arrays), or a number
-            of calls.
-        feeds
-            With a number of calls: the feeds of each.
-        keep
-            ``"all"`` stacks each output over the steps, or lists them where their shapes differ
-            (rows of a last, partial batch); ``"last"`` returns the last. Without any step a
-            stack has no rows (and is an empty list where an extent is known only at a call), and
-            the last is None.
-
-        Raises
-        ------
-        ConfigError
-            `keep` is another word, or the number of calls is below 0.
+        batches: An iterable of feeds (tuples or lists of arrays, dicts, or single arrays), or a
+            number of calls.
+        feeds: With a number of calls: the feeds of each.
+        keep: ``"all"`` stacks each output over the steps, or lists them where their shapes differ
+            (rows of a last, partial batch); ``"last"`` returns the last. Without any step a stack
+            has no rows (and is an empty list where an extent is known only at a call), and the last
+            is None.
+        raises ConfigError: `keep` is another word, or the number of calls is below 0.
         """
         if keep not in ("all", "last"):
             raise ConfigError(message(f"keep={keep!r}", need="'all' or 'last'"))
@@ -1041,25 +1007,16 @@ class Function:
         self.compile()
         return self._compiled.plan
 
+    @documented
     def source(self, step: int) -> str:
         """Return the generated C of a fused step of the plan.
 
         The functions stand alone: what shares the work out to threads is left off. Extents and
         strides are arguments, so that one source serves all sizes.
 
-        Parameters
-        ----------
-        step
-            Its number in `plan`.
+        step: Its number in `plan`.
+        raises PlanError: The step is a library's, or a copy.
 
-        Raises
-        ------
-        PlanError
-            The step is a library's, or a copy.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> x = mg.var("x", shape=("n",))
         >>> "expf" in mg.function([x], mg.exp(x) + 1.0).source(0)
         True
@@ -1138,19 +1095,13 @@ class Function:
 
         return explain(self, node)
 
+    @documented
     def value(self, node: Node, *feeds: Any, **named: Any) -> Any:
         """Return the value of a node of the program for given feeds; see `debug.values`.
 
-        Parameters
-        ----------
-        node
-            Any node that the outputs or updates were built from.
-        *feeds, **named
-            As for a call; nothing is committed.
+        node: Any node that the outputs or updates were built from.
+        *feeds, **named: As for a call; nothing is committed.
 
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> x = mg.input("x")
         >>> inside = x + 1.0
         >>> mg.function([x], inside * inside).value(inside, 2.0)
@@ -1210,6 +1161,7 @@ class Function:
 
         save(self, path)
 
+    @documented
     def export(
         self,
         folder: FilePath,
@@ -1226,37 +1178,21 @@ class Function:
         and a README with the command that compiles them. The sources of the kernels are those
         that run here. The page "Export to C" of the documentation describes the program.
 
-        Parameters
-        ----------
-        folder
-            Where to write; made where it is not there.
-        language
-            "c". Programs of a GPU are not exported.
-        name
-            What names in C begin with; that of the folder unless given.
-        sizes
-            The sizes of named dimensions, or several sets of sizes; those that the function was
+        folder: Where to write; made where it is not there.
+        language: "c". Programs of a GPU are not exported.
+        name: What names in C begin with; that of the folder unless given.
+        sizes: The sizes of named dimensions, or several sets of sizes; those that the function was
             called with unless given.
-        blas
-            Whether matrix products run by a CBLAS where they do here; else by our own C.
-        others
-            More functions by the end of their name in C, which share variables with this one.
+        blas: Whether matrix products run by a CBLAS where they do here; else by our own C.
+        others: More functions by the end of their name in C, which share variables with this one.
+        raises ExportError: Steps have no form in C, or the function runs on a GPU or on several
+            ranks; the text names each step with its node, its line and the reason. Nothing is
+            written.
+        raises FeedError: The sizes are not known, or do not fit.
+        raises ConfigError: A name is none in C, or there is no such language.
 
-        Raises
-        ------
-        ExportError
-            Steps have no form in C, or the function runs on a GPU or on several ranks; the text
-            names each step with its node, its line and the reason. Nothing is written.
-        FeedError
-            The sizes are not known, or do not fit.
-        ConfigError
-            A name is none in C, or there is no such language.
-
-        Examples
-        --------
         >>> import tempfile
         >>> from pathlib import Path
-        >>> import magmagraph as mg
         >>> x = mg.var("x", shape=("n",))
         >>> W = mg.var("W", init=2.0)
         >>> step = mg.function([x], mg.sum(x * W), updates={W: W * 0.5})
@@ -1275,12 +1211,8 @@ class Function:
 def check_settings(settings: dict[str, Any]) -> None:
     """Check settings of a function, and replace its options by a copy.
 
-    Raises
-    ------
-    ConfigError
-        A precision or ``nan=`` is none.
-    PassError
-        A pass is unknown or cannot be skipped, or an option is unknown.
+    raises ConfigError: A precision or ``nan=`` is none.
+    raises PassError: A pass is unknown or cannot be skipped, or an option is unknown.
     """
     from ..passes import pipeline
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ArgumentError, UpdateError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node, topological
 from ..ops.control.stateful import STATEFUL
 from ..ops.convert import as_node
@@ -15,37 +16,23 @@ from .arguments import check_updates
 __all__ = ["default_updates", "stateful"]
 
 
+@documented
 def stateful(value: Any, updates: Mapping[Variable, Any]) -> Node:
     """Return a value that carries default updates of variables.
 
     A function that computes the value, or anything made of it, also renews the variables, as if
     the pairs stood in its ``updates``: running statistics, counters, states between calls.
 
-    Parameters
-    ----------
-    value
-        Node or array.
-    updates
-        ``{variable: new value}``; all see the values from before the call.
-
-    Returns
-    -------
-    Node
-        The value itself. Gradients flow through it, and none to the new values.
-
-    Raises
-    ------
-    UpdateError
-        If a target is no variable, or a new value has another shape or dtype.
+    value: Node or array.
+    updates: ``{variable: new value}``; all see the values from before the call.
+    returns: The value itself. Gradients flow through it, and none to the new values.
+    raises UpdateError: If a target is no variable, or a new value has another shape or dtype.
 
     See Also
     --------
     function : collects them, unless ``updates`` names the variable or ``default_updates=False``.
     default_updates : those that some nodes carry.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, calls = mg.var("x"), mg.var("calls", init=0)
     >>> f = mg.function([x], mg.stateful(x * 2.0, {calls: calls + 1}) + 1.0)
     >>> f(1.0), f(2.0), calls.value
@@ -55,31 +42,17 @@ def stateful(value: Any, updates: Mapping[Variable, Any]) -> Node:
     return STATEFUL(as_node(value), *(node for pair in pairs for node in pair))
 
 
+@documented
 def default_updates(
     nodes: Node | Iterable[Node], known: Iterable[Node] = ()
 ) -> dict[Variable, Node]:
     """Return the default updates that some nodes, and all that they need, carry.
 
-    Parameters
-    ----------
-    nodes
-        A node, or several.
-    known
-        Variables that are left out, because something else renews them.
+    nodes: A node, or several.
+    known: Variables that are left out, because something else renews them.
+    returns (dict): ``{variable: new value}``.
+    raises UpdateError: If two nodes carry different updates of one variable.
 
-    Returns
-    -------
-    dict
-        ``{variable: new value}``.
-
-    Raises
-    ------
-    UpdateError
-        If two nodes carry different updates of one variable.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> calls = mg.var("calls", init=0)
     >>> y = mg.exp(mg.stateful(1.0, {calls: calls + 1}))
     >>> mg.default_updates(y)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir import dims
 from ..ir.communicator import Communicator
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Trace
 from .arguments import resolved_device
 
@@ -26,22 +27,13 @@ def replace_threads(count: int | None) -> int | None:
     return replace(count)
 
 
+@documented
 def synchronize(device: str = "auto") -> None:
     """Wait until a device has done all that was asked of it; a CPU's calls return done.
 
-    Parameters
-    ----------
-    device
-        As for `function`.
+    device: As for `function`.
+    raises DeviceError: There is no such device.
 
-    Raises
-    ------
-    DeviceError
-        There is no such device.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.synchronize("cpu")
     """
     from ..runtime.execute import synchronize as wait

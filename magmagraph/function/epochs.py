@@ -22,16 +22,10 @@ Bind = Callable[[tuple[tuple[int, ...], ...]], Any]  # gives the plan bound to s
 def repeated(bind: Bind, count: int, feeds: Sequence[Any], stacked: bool) -> list[Any] | None:
     """Return the outputs of so many calls with the same feeds, or None where they need the host.
 
-    Parameters
-    ----------
-    bind
-        Gives the plan bound to shapes of feeds.
-    count
-        At least one.
-    feeds
-        Arrays that fit the inputs.
-    stacked
-        Whether each output is stacked over the steps; otherwise they are the last step's.
+    bind: Gives the plan bound to shapes of feeds.
+    count: At least one.
+    feeds: Arrays that fit the inputs.
+    stacked: Whether each output is stacked over the steps; otherwise they are the last step's.
     """
     bound = bind(tuple(tuple(array.shape) for array in feeds))
     if not _loops(bound):
@@ -50,20 +44,13 @@ def run_batches(
 ) -> list[Any] | None:
     """Return the outputs of a call for each batch of an epoch, or None where they need the host.
 
-    Parameters
-    ----------
-    bind
-        Gives the plan bound to shapes of feeds.
-    inputs
-        What is fed.
-    batches
-        Of at least one batch, with an array for each input.
-    stacked
-        Whether each output is stacked over the steps; otherwise they are the last step's.
-    strict
-        Whether feeds must have the inputs' dtypes.
-    resident
-        Brings arrays to the device for as long as their owner lives; None where they do not fit.
+    bind: Gives the plan bound to shapes of feeds.
+    inputs: What is fed.
+    batches: Of at least one batch, with an array for each input.
+    stacked: Whether each output is stacked over the steps; otherwise they are the last step's.
+    strict: Whether feeds must have the inputs' dtypes.
+    resident: Brings arrays to the device for as long as their owner lives; None where they do not
+        fit.
     """
     size, rows = batches.size, len(batches.arrays[0])
     arrays = [

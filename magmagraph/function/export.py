@@ -179,14 +179,9 @@ class _Refusal:
 class _Call:
     """A function bound to sizes, to be written.
 
-    Attributes
-    ----------
-    label
-        The end of its name in C.
-    bound
-        The plan with its memory.
-    feeds, results
-        What a call takes and gives.
+    label: The end of its name in C.
+    bound: The plan with its memory.
+    feeds, results: What a call takes and gives.
     """
 
     def __init__(self, label: str, function: Any, sizes: Mapping[str, int]) -> None:

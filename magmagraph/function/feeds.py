@@ -73,10 +73,7 @@ class Signature:
     def arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """Return the fed values in the order of the inputs.
 
-        Raises
-        ------
-        FeedError
-            An input is missing, unknown, or fed twice.
+        raises FeedError: An input is missing, unknown, or fed twice.
         """
         count = len(self.inputs)
         if not args and len(named) == count and not self.ambiguous:
@@ -163,10 +160,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
     value fits, and to floats and complex numbers where these are equal to every value. Only Python
     numbers, which have no dtype, are rounded to a float.
 
-    Raises
-    ------
-    FeedError
-        The value is not numeric, or its dtype or number of axes is not the input's.
+    raises FeedError: The value is not numeric, or its dtype or number of axes is not the input's.
     """
     if isinstance(value, Node):
         raise FeedError(
@@ -248,11 +242,8 @@ def bind_sizes(
 ) -> dict[str, int]:
     """Return the size of each named dimension, found from the shapes that were fed.
 
-    Raises
-    ------
-    FeedError
-        A shape does not fit its input, two inputs disagree on a dimension, or a constraint of
-        the graph does not hold; the text names the input, or the node and its line.
+    raises FeedError: A shape does not fit its input, two inputs disagree on a dimension, or a
+        constraint of the graph does not hold; the text names the input, or the node and its line.
     """
     names = [_label(node) for node in inputs]
     solved = dims.solve([node.shape for node in inputs], list(shapes), names)
@@ -281,11 +272,8 @@ def bind_sizes(
 def check_targets(targets: Sequence[Any], types: Sequence[Type]) -> None:
     """Raise unless results of these types can be written into the arrays of ``out=``.
 
-    Raises
-    ------
-    FeedError
-        One is no array, cannot be written, or has another shape or another kind of dtype, or two
-        of them share memory, where one result would overwrite the other.
+    raises FeedError: One is no array, cannot be written, or has another shape or another kind of
+        dtype, or two of them share memory, where one result would overwrite the other.
     """
     for position, (target, type_) in enumerate(zip(targets, types, strict=True)):
         if not isinstance(target, np.ndarray):

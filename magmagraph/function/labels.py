@@ -24,16 +24,10 @@ __all__ = ["FedLabels", "fed_labels", "with_marked_labels"]
 class FedLabels:
     """Labels that are an input, or a part of one.
 
-    Attributes
-    ----------
-    position
-        The input's position.
-    input
-        The input.
-    steps
-        What makes the labels of the input; none where they are all of its values.
-    marker
-        The user's node that says of how many classes they are.
+    position: The input's position.
+    input: The input.
+    steps: What makes the labels of the input; none where they are all of its values.
+    marker: The user's node that says of how many classes they are.
     """
 
     position: int
@@ -46,10 +40,7 @@ class FedLabels:
 
         Arrays on a device are not checked: the call would wait for the device.
 
-        Raises
-        ------
-        FeedError
-            One is not.
+        raises FeedError: One is not.
         """
         labels = feeds[self.position]
         if type(labels) is not np.ndarray:

@@ -25,10 +25,7 @@ _MOST = 1 << 40  # of a dimension: above, nothing bounds it
 def bytes_of(limit: Any) -> int:
     """Return the bytes that a limit says: a number, or a text with a unit.
 
-    Raises
-    ------
-    ConfigError
-        It is neither, or not positive.
+    raises ConfigError: It is neither, or not positive.
 
     Examples
     --------
@@ -90,21 +87,12 @@ def largest(
 ) -> int:
     """Return the largest size of a dimension with which a plan fits; 0 where none does.
 
-    Parameters
-    ----------
-    dim
-        The dimension.
-    known
-        The sizes of the others.
-    names
-        All dimensions.
-    fits
-        Whether a plan for some sizes fits. Larger sizes do not fit where smaller ones do not.
-
-    Raises
-    ------
-    FeedError
-        There is no such dimension, the size of another one is not known, or nothing bounds it.
+    dim: The dimension.
+    known: The sizes of the others.
+    names: All dimensions.
+    fits: Whether a plan for some sizes fits. Larger sizes do not fit where smaller ones do not.
+    raises FeedError: There is no such dimension, the size of another one is not known, or nothing
+        bounds it.
     """
     if dim not in names:
         raise FeedError(

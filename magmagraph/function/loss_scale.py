@@ -24,15 +24,11 @@ FETCHED = 2.0**10  # where gradients are results: nothing is skipped that a smal
 class LossScale(NamedTuple):
     """The state of dynamic loss scaling, `Function.loss_scale`.
 
-    Attributes
-    ----------
-    scale : Variable
-        float32: by how much gradients are computed larger. A power of two, or what is set.
-    steps : Variable
-        int32: finite steps since the scale changed.
-    skipped : Variable
-        int32: steps whose updates did not land, as a gradient was not finite. Gradients that are
-        results of such a call are not finite either.
+    scale (Variable): float32: by how much gradients are computed larger. A power of two, or what is
+        set.
+    steps (Variable): int32: finite steps since the scale changed.
+    skipped (Variable): int32: steps whose updates did not land, as a gradient was not finite.
+        Gradients that are results of such a call are not finite either.
 
     Examples
     --------

@@ -33,26 +33,14 @@ def _apart(every: Sequence[Any], label: str) -> str:
 class Together:
     """How the ranks that run a function together begin its calls.
 
-    Attributes
-    ----------
-    world
-        The ranks that were current when the function was made; None where it runs on each for
+    world: As above.
+    name: Of the function, for messages.
+    world: The ranks that were current when the function was made; None where it runs on each for
         itself.
-    ranks
-        All that the plan speaks to, known when there is a plan; None for itself alone.
-    met
-        Whether they have met in the call that runs.
-    asked
-        Whether they have begun to make the plan.
-    alike
-        Whether no step raises on one rank alone.
-
-    Parameters
-    ----------
-    world
-        As above.
-    name
-        Of the function, for messages.
+    ranks: All that the plan speaks to, known when there is a plan; None for itself alone.
+    met: Whether they have met in the call that runs.
+    asked: Whether they have begun to make the plan.
+    alike: Whether no step raises on one rank alone.
     """
 
     def __init__(self, world: Communicator | None, name: str | None) -> None:
@@ -77,13 +65,9 @@ class Together:
     def meet(self, failure: Failed | None = None, counted: Any = None) -> None:
         """Go on with a call on all ranks, or on none: once, before its first message.
 
-        Parameters
-        ----------
-        failure
-            What this rank has to raise.
-        counted
-            What it knows of the variables that say which calls send, on a device whose launches
-            go by that; a rank that has read one anew has all ranks compare them.
+        failure: What this rank has to raise.
+        counted: What it knows of the variables that say which calls send, on a device whose
+            launches go by that; a rank that has read one anew has all ranks compare them.
         """
         ranks = self.ranks
         if ranks is None or self.met:
@@ -124,12 +108,8 @@ class Together:
     def fail(self, error: BaseException, compiled: bool) -> None:
         """Tell the other ranks of an error, where they wait for this one to begin a call.
 
-        Parameters
-        ----------
-        error
-            What this rank raises.
-        compiled
-            Whether the plan is made.
+        error: What this rank raises.
+        compiled: Whether the plan is made.
         """
         world = self.world
         if world is None or world.size == 1:

@@ -12,10 +12,7 @@ from ..ir.nesting import leaves, like
 class Structure:
     """A nested form, and how values are put into it.
 
-    Attributes
-    ----------
-    leaves
-        The members in order.
+    leaves: The members in order.
 
     Examples
     --------

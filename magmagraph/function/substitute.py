@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autodiff.transforms.rebuild import rebuild
 from ..errors import DTypeError, GraphError, ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, topological
 from ..ir.identity import is_among
 from ..ir.nesting import leaves, like
@@ -19,34 +20,22 @@ from .arguments import check_leaves
 __all__ = ["substitute"]
 
 
+@documented
 def substitute(target: Any, replacements: Mapping[Node, Any]) -> Any:
     """Return nodes, a function or a graph with some nodes replaced.
 
-    Parameters
-    ----------
-    target : Node, nested list, tuple or dict of nodes, Function or Graph
-        What is copied. Nodes that depend on nothing that is replaced are kept, not copied.
-    replacements : dict
-        Node -> what takes its place: a node of the same dtype and shape, or an array or number
-        that is made one. Any node can be replaced, a variable or input as well as one in the
-        middle. All are replaced at once: a replacement may be made of what it replaces.
+    target (Node, nested list, tuple or dict of nodes, Function or Graph): What is copied. Nodes
+        that depend on nothing that is replaced are kept, not copied.
+    replacements (dict): Node -> what takes its place: a node of the same dtype and shape, or an
+        array or number that is made one. Any node can be replaced, a variable or input as well as
+        one in the middle. All are replaced at once: a replacement may be made of what it replaces.
+    returns (Node, the nested form of `target`, Function or Graph): Of a function: one of the same
+        settings. An input that is replaced by an input gives its place to that one, by anything
+        else it is dropped; inputs that are new come last.
+    raises ShapeError, DTypeError: Where a replacement has another shape or dtype.
+    raises GraphError: Where a key is not a node, or not one of the target's, or the target holds no
+        nodes.
 
-    Returns
-    -------
-    Node, the nested form of `target`, Function or Graph
-        Of a function: one of the same settings. An input that is replaced by an input gives its
-        place to that one, by anything else it is dropped; inputs that are new come last.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        Where a replacement has another shape or dtype.
-    GraphError
-        Where a key is not a node, or not one of the target's, or the target holds no nodes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, y = mg.input("x"), mg.input("y")
     >>> loss = (x - 1.0) ** 2
     >>> mg.substitute(loss, {x: y * 2.0}).eval({y: 3.0})

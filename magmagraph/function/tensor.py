@@ -13,6 +13,7 @@ from .. import init as initializers
 from ..config import config
 from ..dtypes import can_hold, canonical
 from ..errors import ArgumentError, ConfigError, DTypeError, ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.html import Displayed, preformatted, table_html
 from ..ir.values.dlpack import host_array
@@ -49,30 +50,20 @@ def _check_ints(name: str, values: Any) -> None:
 
 
 
+@documented
 class Tensor(Displayed):
     """An array that knows where its values are.
 
-    Parameters
-    ----------
-    shape : int or sequence of int
-        Extents.
-    init : callable, number, array or Tensor, optional
-        An initializer of `mg.init`, or values that broadcast to the shape; zeros unless said.
-    dtype : optional
-        That of the values, or `mg.config.float_dtype`, unless said.
-    memory : str
-        "managed": the host's memory with a mirror on the device, each brought up to date when it
-        is read and only then; works without CUDA. "host": the host's alone. "device": the
+    shape (int or sequence of int): Extents.
+    init (callable, number, array or Tensor, optional): An initializer of `mg.init`, or values that
+        broadcast to the shape; zeros unless said.
+    dtype (optional): That of the values, or `mg.config.float_dtype`, unless said.
+    memory (str): "managed": the host's memory with a mirror on the device, each brought up to date
+        when it is read and only then; works without CUDA. "host": the host's alone. "device": the
         device's alone. "cuda_managed": memory of both, whose pages the driver moves.
-    device : int
-        The number of the CUDA device.
-
-    Raises
-    ------
-    DeviceError
-        For "device" and "cuda_managed" where CUDA cannot be used.
-    ShapeError, DTypeError
-        If values and shape do not fit.
+    device (int): The number of the CUDA device.
+    raises DeviceError: For "device" and "cuda_managed" where CUDA cannot be used.
+    raises ShapeError, DTypeError: If values and shape do not fit.
 
     Notes
     -----
@@ -83,9 +74,6 @@ class Tensor(Displayed):
     by DLPack, ``torch.from_dlpack(t)``; CuPy also by ``cupy.asarray(t)``; whatever reads buffers
     takes ``t.buffer()``, or from Python 3.12 on the tensor itself. Functions take it as a feed.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> t = mg.Tensor((2, 3), init=mg.init.ones())
     >>> t[-1, 1:] = 5.0
     >>> t
@@ -145,20 +133,15 @@ class Tensor(Displayed):
         self._offset, self._memory, self._device = offset, memory, device
 
     @classmethod
+    @documented
     def of(cls, values: Any, memory: str = "managed", device: int = 0) -> Tensor:
         """Return a tensor with a copy of values; of a variable, a view of its value.
 
-        Parameters
-        ----------
-        values : array, Tensor or Variable
-            NumPy's, CuPy's, or any that DLPack hands over. A variable's tensor shares its memory:
-            it reads what functions wrote, and what is written to it, functions read.
-        memory, device
-            As of `Tensor`; of a variable it is "managed".
+        values (array, Tensor or Variable): NumPy's, CuPy's, or any that DLPack hands over. A
+            variable's tensor shares its memory: it reads what functions wrote, and what is written
+            to it, functions read.
+        memory, device: As of `Tensor`; of a variable it is "managed".
 
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> w = mg.var("w", init=[1.0, 2.0])
         >>> held = mg.Tensor.of(w)
         >>> held[0] = 7.0
@@ -250,18 +233,12 @@ class Tensor(Displayed):
             strides=tuple(stride * size for stride in self._strides),
         )
 
+    @documented
     def prefetch(self, where: str = "device") -> None:
         """Bring the values to one side ahead of their use.
 
-        Parameters
-        ----------
-        where
-            "device" or "host".
-
-        Raises
-        ------
-        DeviceError
-            If there is no such device.
+        where: "device" or "host".
+        raises DeviceError: If there is no such device.
         """
         if where not in ("device", "host"):
             raise ConfigError(message(f"prefetch({where!r})", need="'device' or 'host'"))

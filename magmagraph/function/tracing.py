@@ -18,6 +18,7 @@ from ..autodiff.transforms.rebuild import rebuild
 from ..config import config
 from ..dtypes import canonical, is_complex, is_float, promote
 from ..errors import ArgumentError, ConfigError, DTypeError, FeedError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.locking import shared_lock
 from ..ir.nesting import leaves, like
@@ -36,10 +37,7 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 class Traced:
     """A Python function that runs compiled. Made by `jit`.
 
-    Attributes
-    ----------
-    traces
-        How many graphs were made of the function.
+    traces: How many graphs were made of the function.
     """
 
     __wrapped__: Callable[..., Any]
@@ -199,42 +197,31 @@ class Traced:
             raise
 
 
+@documented
 def jit(
     function: Any = None, *, sizes: str = "exact", static: str | Sequence[str] = (), **options: Any
 ) -> Any:
     """Compile a Python function of arrays: it is called once with nodes, and then runs as a graph.
 
-    Parameters
-    ----------
-    function : callable
-        It computes with functions and operators of magmagraph. Its arguments may be arrays, Python
-        numbers, and nested lists, tuples and dicts of these; all else (True and False, texts, None,
-        functions, objects) it is given as it is, and it is traced again for other ones. It returns
-        nodes in a nested form, or None. Variables (`mg.var`) that it uses keep their values.
-    sizes : {"exact", "any"}
-        "exact": the function is traced for each shape, so its Python code sees numbers for sizes.
-        "any": one graph for all sizes of the axes (those of size 1 aside, which broadcast), where
-        the function has a graph without knowing them; where it asks for a size, ``for i in
-        range(x.shape[0])``, it is traced for each shape. A comparison ``x.shape[0] == 3`` of a
-        size that is not known is False.
-    static : str, or sequence of str
-        Names of arguments that the function is given as they are, also numbers and tuples of them:
-        an axis, a number of steps. It is traced again for other ones.
-    **options
-        As of `mg.function`: device, precision, nan, ...
-
-    Returns
-    -------
-    Traced
-        The function of arrays. Called with a node among the arguments it returns nodes, so that
-        such functions call each other. ``f.function(*args)`` is the compiled graph, to look at.
-        Without `function`, a decorator.
-
-    Raises
-    ------
-    ArgumentError
-        At a call: where Python code asks for the value of a node (``if x > 0``, ``float(x)``), an
-        argument is neither an array nor hashable, or the result holds no nodes.
+    function (callable): It computes with functions and operators of magmagraph. Its arguments may
+        be arrays, Python numbers, and nested lists, tuples and dicts of these; all else (True and
+        False, texts, None, functions, objects) it is given as it is, and it is traced again for
+        other ones. It returns nodes in a nested form, or None. Variables (`mg.var`) that it uses
+        keep their values.
+    sizes ({"exact", "any"}): "exact": the function is traced for each shape, so its Python code
+        sees numbers for sizes. "any": one graph for all sizes of the axes (those of size 1 aside,
+        which broadcast), where the function has a graph without knowing them; where it asks for a
+        size, ``for i in range(x.shape[0])``, it is traced for each shape. A comparison ``x.shape[0]
+        == 3`` of a size that is not known is False.
+    static (str, or sequence of str): Names of arguments that the function is given as they are,
+        also numbers and tuples of them: an axis, a number of steps. It is traced again for other
+        ones.
+    **options: As of `mg.function`: device, precision, nan, ...
+    returns (Traced): The function of arrays. Called with a node among the arguments it returns
+        nodes, so that such functions call each other. ``f.function(*args)`` is the compiled graph,
+        to look at. Without `function`, a decorator.
+    raises ArgumentError: At a call: where Python code asks for the value of a node (``if x > 0``,
+        ``float(x)``), an argument is neither an array nor hashable, or the result holds no nodes.
 
     Notes
     -----
@@ -248,9 +235,6 @@ def jit(
     function : the same for expressions.
     grad : of a Python function, too.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> import numpy as np
     >>> @mg.jit(sizes="any")
     ... def line(x, params, *, squared=False):
@@ -288,43 +272,29 @@ def jit(
     return Traced(function, sizes, names, **options)
 
 
+@documented
 def grad(loss: Any, wrt: Any = None, *, unused: str = "raise") -> Any:
     """Build the gradient of a scalar with respect to nodes, or of a Python function.
 
-    Parameters
-    ----------
-    loss : Node, or callable
-        A scalar (shape ``()``) of a float dtype; real also where it is computed from complex nodes.
-        Or a Python function that returns such a scalar.
-    wrt : Node, or a nested list, tuple or dict of nodes; int or tuple of ints
-        The targets: variables, inputs, or any nodes that the loss is computed from. For a
-        target in the middle of the graph the gradient takes the target as free, whatever it
-        is computed from. Of a function, the positions of arguments: the first unless given.
-    unused : {"raise", "zeros"}, optional
-        What to do for a target that no gradient reaches.
-
-    Returns
-    -------
-    Node, or the nested form of `wrt`
-        For each target its gradient, of the target's shape and dtype. It is an ordinary graph,
-        so that it can be differentiated again. For a complex target ``z`` it is
-        ``dL/dRe(z) + i dL/dIm(z)``, so that ``z - rate * gradient`` descends (as PyTorch has it;
-        JAX gives the conjugate). Of a function, a function of the same arguments, as `jit` makes
-        them: of arrays, which gives arrays, or of nodes, which gives nodes.
-
-    Raises
-    ------
-    GradientError
-        Where the loss is not a float scalar, a target is not a float node, or no gradient
-        reaches a target and `unused` is "raise".
+    loss (Node, or callable): A scalar (shape ``()``) of a float dtype; real also where it is
+        computed from complex nodes. Or a Python function that returns such a scalar.
+    wrt (Node, or a nested list, tuple or dict of nodes; int or tuple of ints): The targets:
+        variables, inputs, or any nodes that the loss is computed from. For a target in the middle
+        of the graph the gradient takes the target as free, whatever it is computed from. Of a
+        function, the positions of arguments: the first unless given.
+    unused ({"raise", "zeros"}, optional): What to do for a target that no gradient reaches.
+    returns (Node, or the nested form of `wrt`): For each target its gradient, of the target's shape
+        and dtype. It is an ordinary graph, so that it can be differentiated again. For a complex
+        target ``z`` it is ``dL/dRe(z) + i dL/dIm(z)``, so that ``z - rate * gradient`` descends (as
+        PyTorch has it; JAX gives the conjugate). Of a function, a function of the same arguments,
+        as `jit` makes them: of arrays, which gives arrays, or of nodes, which gives nodes.
+    raises GradientError: Where the loss is not a float scalar, a target is not a float node, or no
+        gradient reaches a target and `unused` is "raise".
 
     See Also
     --------
     value_and_grad, vjp, jvp, jacobian, hessian
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=[1.0, 2.0, 3.0])
     >>> mg.grad(mg.sum(x**2), x).eval()
     array([2., 4., 6.], dtype=float32)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -46,24 +47,15 @@ def _of_batch(x: Node, axes: list[int]) -> tuple[Node, Node, Node]:
 
 
 @grouped
+@documented
 def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
     """Return mean and variance of each channel, over all other axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis of the channels.
+    x: Node or array; ints become floats.
+    axis: The axis of the channels.
+    returns (pair of Node): The mean and the variance, of one axis, the channels'; the variance is
+        divided by the number of elements.
 
-    Returns
-    -------
-    mean, variance : Node
-        Of one axis, the channels'; the variance is divided by the number of elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mean, var = mg.batch_statistics([[1.0, 5.0], [3.0, 5.0]])
     >>> mean.eval(), var.eval()
     (array([2., 5.], dtype=float32), array([1., 0.], dtype=float32))
@@ -76,6 +68,7 @@ def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
 
 
 @grouped
+@documented
 def batch_norm(
     x: Any,
     scale: Any = None,
@@ -92,35 +85,17 @@ def batch_norm(
     S. Ioffe, C. Szegedy, "Batch normalization: accelerating deep network training by reducing
     internal covariate shift", ICML 2015.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)``; ints become floats.
-    scale, offset
-        Of shape ``(C,)``; left out unless said.
-    running_mean, running_var
-        Of shape ``(C,)``: used in the place of the batch's own where `training` is False. See
-        `running_statistics` for how to keep them.
-    training
-        Whether the statistics are the batch's.
-    eps
-        Added to the variance.
-    axis
-        The axis of the channels.
+    x: Node or array of shape ``(N, C, ...)``; ints become floats.
+    scale, offset: Of shape ``(C,)``; left out unless said.
+    running_mean, running_var: Of shape ``(C,)``: used in the place of the batch's own where
+        `training` is False. See `running_statistics` for how to keep them.
+    training: Whether the statistics are the batch's.
+    eps: Added to the variance.
+    axis: The axis of the channels.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If a parameter is not of shape ``(C,)``, or running statistics are needed and
+        missing.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If a parameter is not of shape ``(C,)``, or running statistics are needed and missing.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.batch_norm([[1.0, 5.0], [3.0, 9.0]], eps=0.0).eval()
     array([[-1., -1.],
            [ 1.,  1.]], dtype=float32)
@@ -145,35 +120,20 @@ def batch_norm(
 
 
 @grouped
+@documented
 def running_statistics(
     x: Any, running_mean: Any, running_var: Any, *, momentum: float = 0.1, axis: int = 1
 ) -> tuple[Node, Node]:
     """Return what running statistics become after a batch that `batch_norm` normalizes.
 
-    Parameters
-    ----------
-    x
-        What is normalized.
-    running_mean, running_var
-        The statistics so far, of shape ``(C,)``: variables, as a rule.
-    momentum
-        Weight of this batch: ``new = (1 - momentum) * old + momentum * batch``.
-    axis
-        The axis of the channels.
+    x: What is normalized.
+    running_mean, running_var: The statistics so far, of shape ``(C,)``: variables, as a rule.
+    momentum: Weight of this batch: ``new = (1 - momentum) * old + momentum * batch``.
+    axis: The axis of the channels.
+    returns (pair of Node): The new mean and the new variance, for ``updates=``. The batch's
+        variance enters unbiased.
+    raises ShapeError: If the statistics have another shape than the channels.
 
-    Returns
-    -------
-    mean, variance : Node
-        The new values, for ``updates=``. The batch's variance enters unbiased.
-
-    Raises
-    ------
-    ShapeError
-        If the statistics have another shape than the channels.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mean, var = mg.var("mean", init=[0.0]), mg.var("var", init=[1.0])
     >>> new_mean, new_var = mg.running_statistics([[1.0], [3.0]], mean, var)
     >>> mg.function([], [], updates={mean: new_mean, var: new_var})()
@@ -225,10 +185,8 @@ def _batch_norm_reference(
 _CHANNELS = np.array([1.2, -0.4, 0.7])
 
 BATCH_STATISTICS = Composite(
-    name="batch_statistics",
     kind=Kind.REDUCTION,
     function=batch_statistics,
-    doc="Mean and variance of each channel.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,))],
         reference=lambda x, axis=1: (x.mean((0, 2)), x.var((0, 2))),
@@ -238,10 +196,8 @@ BATCH_STATISTICS = Composite(
 
 
 BATCH_NORM = Composite(
-    name="batch_norm",
     kind=Kind.REDUCTION,
     function=batch_norm,
-    doc="Channels of mean 0 and variance 1 over the batch, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,)),
@@ -267,10 +223,8 @@ BATCH_NORM = Composite(
 
 
 RUNNING_STATISTICS = Composite(
-    name="running_statistics",
     kind=Kind.REDUCTION,
     function=running_statistics,
-    doc="Running mean and variance after a batch.",
     tests=Tests(
         samples=lambda: [Sample((CUBE, _CHANNELS, 1.0 + _CHANNELS**2), {"momentum": 0.3})],
         bad_samples=lambda: [

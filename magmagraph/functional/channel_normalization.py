@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -28,6 +29,7 @@ __all__ = [
 
 
 @grouped
+@documented
 def group_norm(
     x: Any,
     groups: int,
@@ -41,32 +43,15 @@ def group_norm(
 
     Y. Wu, K. He, "Group normalization", ECCV 2018.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)``; ints become floats.
-    groups
-        The number of groups, which divides the number of channels.
-    scale, offset
-        Of shape ``(C,)`` (or scalars); left out unless said.
-    eps
-        Added to the variance.
-    axis
-        The axis of the channels. The first axis is that of the samples.
+    x: Node or array of shape ``(N, C, ...)``; ints become floats.
+    groups: The number of groups, which divides the number of channels.
+    scale, offset: Of shape ``(C,)`` (or scalars); left out unless said.
+    eps: Added to the variance.
+    axis: The axis of the channels. The first axis is that of the samples.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If `groups` does not divide the number of channels, or a parameter has
+        another extent.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If `groups` does not divide the number of channels, or a parameter has another extent.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.group_norm([[1.0, 3.0, 10.0, 30.0]], 2, eps=0.0).eval()
     array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
@@ -102,6 +87,7 @@ def group_norm(
 
 
 @grouped
+@documented
 def instance_norm(
     x: Any, scale: Any = None, offset: Any = None, *, eps: float = 1e-5, axis: int = 1
 ) -> Node:
@@ -110,31 +96,14 @@ def instance_norm(
     D. Ulyanov, A. Vedaldi, V. Lempitsky, "Instance normalization: the missing ingredient for fast
     stylization", 2016.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)`` with at least three axes; ints become floats.
-    scale, offset
-        Of shape ``(C,)`` (or scalars); left out unless said.
-    eps
-        Added to the variance.
-    axis
-        The axis of the channels. The first axis is that of the samples.
+    x: Node or array of shape ``(N, C, ...)`` with at least three axes; ints become floats.
+    scale, offset: Of shape ``(C,)`` (or scalars); left out unless said.
+    eps: Added to the variance.
+    axis: The axis of the channels. The first axis is that of the samples.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If there are no axes beside those of samples and channels, or a parameter has
+        another extent than the channels.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If there are no axes beside those of samples and channels, or a parameter has another
-        extent than the channels.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.instance_norm([[[1.0, 3.0], [10.0, 30.0]]], eps=0.0).eval()
     array([[[-1.,  1.],
             [-1.,  1.]]], dtype=float32)
@@ -153,6 +122,7 @@ def instance_norm(
 
 
 @grouped
+@documented
 def local_response_norm(
     x: Any,
     size: int,
@@ -168,30 +138,13 @@ def local_response_norm(
     last channel; A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet classification with deep
     convolutional neural networks", NIPS 2012, section 3.3 (with a mean in the place of the sum).
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)``; ints become floats.
-    size
-        How many channels: ``size // 2`` before and the rest from it on.
-    alpha, beta, k
-        As in the formula.
-    axis
-        The axis of the channels.
+    x: Node or array of shape ``(N, C, ...)``; ints become floats.
+    size: How many channels: ``size // 2`` before and the rest from it on.
+    alpha, beta, k: As in the formula.
+    axis: The axis of the channels.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If `size` is not a positive int, or the axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If `size` is not a positive int, or the axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.local_response_norm([[1.0, 2.0]], 2, alpha=1.0, beta=1.0, k=0.0).eval().round(4)
     array([[2. , 0.8]], dtype=float32)
     """
@@ -250,10 +203,8 @@ _CHANNELS = np.array([1.2, -0.4, 0.7])
 _SIX = np.cos(np.arange(36.0)).reshape(2, 6, 3)
 
 GROUP_NORM = Composite(
-    name="group_norm",
     kind=Kind.LAYOUT,
     function=group_norm,
-    doc="Groups of channels of mean 0 and variance 1, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((_SIX, 3)),
@@ -273,10 +224,8 @@ GROUP_NORM = Composite(
 )
 
 INSTANCE_NORM = Composite(
-    name="instance_norm",
     kind=Kind.REDUCTION,
     function=instance_norm,
-    doc="Channels of each sample of mean 0 and variance 1, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,)),
@@ -299,10 +248,8 @@ INSTANCE_NORM = Composite(
 )
 
 LOCAL_RESPONSE_NORM = Composite(
-    name="local_response_norm",
     kind=Kind.LAYOUT,
     function=local_response_norm,
-    doc="Channels divided by a power of the mean square of those near.",
     tests=Tests(
         samples=lambda: [
             Sample((_SIX,), {"size": 3, "alpha": 0.5}),

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..codegen.functions.scalar import HELPERS, LIBM, resolve
 from ..errors import DTypeError, GradientError, GraphError, ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.interning import attribute_key
 from ..ir.op import INEXACT, REAL, Call, Kind, Op, Scalar
@@ -31,6 +32,7 @@ OWN: dict[str, Op] = {}
 """Name -> record, of the operations that users defined."""
 
 
+@documented
 class Operation:
     """The base of operations of one's own.
 
@@ -38,6 +40,9 @@ class Operation:
     operation like any other: differentiable, compiled, saved, mapped by `vmap`. An object has no
     state: what varies are operands (nodes) and keyword arguments (hashable values), which every
     method is given.
+
+    raises GraphError: Where the class is defined: a method is missing, or the kernel cannot be
+        right. Where it runs: `numpy` gives another type than `type` says.
 
     Attributes
     ----------
@@ -53,21 +58,12 @@ class Operation:
         How `vmap` maps it: ``"leading"`` where leading axes are batch axes already,
         ``"elementwise"`` (with a kernel, always), or empty: one example after the other.
 
-    Raises
-    ------
-    GraphError
-        Where the class is defined: a method is missing, or the kernel cannot be right.
-        Where it runs: `numpy` gives another type than `type` says.
-
     See Also
     --------
     check_operation : compares all that such a class says with what it does.
     custom_gradient : for a function of nodes; needs no class.
     op_from_graph
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> class Cube(mg.Operation):
     ...     kernel = "a * a * a"
     ...     def numpy(self, x):

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..errors import ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -39,35 +40,20 @@ def _masked(x: Node, rate: Any, shape: tuple[Extent, ...]) -> Node:
 
 
 @grouped
+@documented
 def dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
     """Set elements to zero at random and scale the others up, so that the mean stays.
 
     N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting",
     JMLR 15, 2014; scaled while training.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    rate
-        Probability of an element to become zero: a number in [0, 1), or a scalar node.
-    training
-        False returns `x` itself.
+    x: Node or array; ints become floats.
+    rate: Probability of an element to become zero: a number in [0, 1), or a scalar node.
+    training: False returns `x` itself.
+    returns: Of the shape and dtype of `x`; other elements at every call. The gradient is zero at
+        the same elements.
+    raises ShapeError: If the rate is a number outside of [0, 1).
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`; other elements at every call. The gradient is zero at the
-        same elements.
-
-    Raises
-    ------
-    ShapeError
-        If the rate is a number outside of [0, 1).
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> sorted(set(mg.dropout(mg.constant([1.0] * 50), 0.5).eval().tolist()))
     [0.0, 2.0]
@@ -78,36 +64,20 @@ def dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
 
 
 @grouped
+@documented
 def spatial_dropout(x: Any, rate: float | Node, training: bool = True, axis: int = 1) -> Node:
     """Set whole channels to zero at random and scale the others up.
 
     J. Tompson et al., "Efficient object localization using convolutional networks", CVPR 2015,
     section 3.2.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)``; ints become floats.
-    rate
-        Probability of a channel of one sample to become zero: a number in [0, 1), or a node.
-    training
-        False returns `x` itself.
-    axis
-        The axis of the channels. The first axis is that of the samples.
+    x: Node or array of shape ``(N, C, ...)``; ints become floats.
+    rate: Probability of a channel of one sample to become zero: a number in [0, 1), or a node.
+    training: False returns `x` itself.
+    axis: The axis of the channels. The first axis is that of the samples.
+    returns: Of the shape and dtype of `x`.
+    raises ShapeError: If the rate is a number outside of [0, 1), or the axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If the rate is a number outside of [0, 1), or the axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> found = mg.spatial_dropout(mg.constant([[[1.0] * 3] * 20]), 0.5).eval()
     >>> sorted(set(map(tuple, found[0].tolist())))
@@ -127,34 +97,19 @@ _SATURATED = -1.0507009873554805 * 1.6732632423543772
 
 
 @grouped
+@documented
 def alpha_dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
     """Drop elements so that mean 0 and variance 1 stay, for networks with `selu`.
 
     Dropped elements become the value that selu saturates at, and an affine map puts mean and
     variance right; G. Klambauer et al., "Self-normalizing neural networks", 2017, section 3.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    rate
-        Probability of an element to be dropped: a number in [0, 1), or a scalar node.
-    training
-        False returns `x` itself.
+    x: Node or array; ints become floats.
+    rate: Probability of an element to be dropped: a number in [0, 1), or a scalar node.
+    training: False returns `x` itself.
+    returns: Of the shape and dtype of `x`.
+    raises ShapeError: If the rate is a number outside of [0, 1).
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If the rate is a number outside of [0, 1).
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> len(set(mg.alpha_dropout(mg.constant([1.0] * 50), 0.5).eval().tolist()))
     2
@@ -178,10 +133,8 @@ def alpha_dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
 # Records.
 
 DROPOUT = Composite(
-    name="dropout",
     kind=Kind.RANDOM,
     function=dropout,
-    doc="Elements set to zero at random.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
         bad_samples=lambda: [BadSample((MATRIX,), ShapeError, "dropout: rate=1.0", {"rate": 1.0})],
@@ -190,10 +143,8 @@ DROPOUT = Composite(
     numerics="exact",
 )
 SPATIAL_DROPOUT = Composite(
-    name="spatial_dropout",
     kind=Kind.RANDOM,
     function=spatial_dropout,
-    doc="Channels set to zero at random.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,), {"rate": 0.5, "training": False})],
         bad_samples=lambda: [
@@ -210,10 +161,8 @@ SPATIAL_DROPOUT = Composite(
     numerics="exact",
 )
 ALPHA_DROPOUT = Composite(
-    name="alpha_dropout",
     kind=Kind.RANDOM,
     function=alpha_dropout,
-    doc="Elements dropped at random so that mean 0 and variance 1 stay.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
         bad_samples=lambda: [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -53,6 +54,7 @@ def scaled(
 
 
 @grouped
+@documented
 def layer_norm(
     x: Any, scale: Any = None, offset: Any = None, axis: Axes = -1, eps: float = 1e-5
 ) -> Node:
@@ -61,30 +63,13 @@ def layer_norm(
     ``(x - mean) / sqrt(variance + eps) * scale + offset``; J. Ba, J. Kiros, G. Hinton, "Layer
     normalization", 2016.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    scale, offset
-        Of the extents of the normalized axes (or scalars); left out unless said.
-    axis
-        The axis, or axes, that mean and variance are taken along.
-    eps
-        Added to the variance.
+    x: Node or array; ints become floats.
+    scale, offset: Of the extents of the normalized axes (or scalars); left out unless said.
+    axis: The axis, or axes, that mean and variance are taken along.
+    eps: Added to the variance.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If `scale` or `offset` have other extents than the normalized axes.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If `scale` or `offset` have other extents than the normalized axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.layer_norm([[1.0, 3.0], [10.0, 30.0]], eps=0.0).eval()
     array([[-1.,  1.],
            [-1.,  1.]], dtype=float32)
@@ -98,6 +83,7 @@ def layer_norm(
 
 
 @grouped
+@documented
 def rms_norm(
     x: Any, scale: Any = None, axis: Axes = -1, eps: float | None = None
 ) -> Node:
@@ -106,32 +92,15 @@ def rms_norm(
     ``x / sqrt(mean(x**2) + eps) * scale``; B. Zhang, R. Sennrich, "Root mean square layer
     normalization", NeurIPS 2019, equation 4.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    scale
-        Of the extents of the normalized axes (or a scalar); left out unless said.
-    axis
-        The axis, or axes, that the mean square is taken along.
-    eps
-        Added to the mean square: the rounding unit of the dtype that is computed in, unless said.
+    x: Node or array; ints become floats.
+    scale: Of the extents of the normalized axes (or a scalar); left out unless said.
+    axis: The axis, or axes, that the mean square is taken along.
+    eps: Added to the mean square: the rounding unit of the dtype that is computed in, unless said.
         Squares are not scaled: rows of float32 beyond some 1e19 become zeros, and with ``eps=0``
         those below some 1e-19 lose digits. Rows of 16 bits are squared in float32.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If `scale` has other extents than the normalized axes.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If `scale` has other extents than the normalized axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.rms_norm([[1.0, 7.0], [30.0, 40.0]], eps=0.0).eval().round(4)
     array([[0.2   , 1.4   ],
            [0.8485, 1.1314]], dtype=float32)
@@ -145,31 +114,16 @@ def rms_norm(
 
 
 @grouped
+@documented
 def standardize(x: Any, axis: Axes = -1, eps: float = 1e-5) -> Node:
     """Bring each row to mean 0 and variance 1: `layer_norm` without parameters.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis, or axes, that mean and variance are taken along.
-    eps
-        Added to the variance.
+    x: Node or array; ints become floats.
+    axis: The axis, or axes, that mean and variance are taken along.
+    eps: Added to the variance.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If an axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If an axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.standardize([1.0, 3.0], eps=0.0).eval()
     array([-1.,  1.], dtype=float32)
     """
@@ -179,35 +133,19 @@ def standardize(x: Any, axis: Axes = -1, eps: float = 1e-5) -> Node:
 
 
 @grouped
+@documented
 def normalize(x: Any, ord: Any = 2, axis: Axes = -1, eps: float = 1e-12) -> Node:
     """Divide vectors by their length.
 
     ``x / max(norm(x, ord), eps)`` along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    ord
-        Which length: as for `norm`.
-    axis
-        The axis, or axes, of the vectors' elements.
-    eps
-        The smallest length that is divided by: vectors of zeros stay so.
+    x: Node or array; ints become floats.
+    ord: Which length: as for `norm`.
+    axis: The axis, or axes, of the vectors' elements.
+    eps: The smallest length that is divided by: vectors of zeros stay so.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If an axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If an axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.normalize([[3.0, 4.0], [0.0, 0.0]]).eval()
     array([[0.6, 0.8],
            [0. , 0. ]], dtype=float32)
@@ -242,10 +180,8 @@ def _rms_reference(x: np.ndarray, scale: Any = None, axis: Any = -1, eps: Any = 
 
 
 RMS_NORM = Composite(
-    name="rms_norm",
     kind=Kind.REDUCTION,
     function=rms_norm,
-    doc="Rows of mean square 1, scaled.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -265,10 +201,8 @@ RMS_NORM = Composite(
 )
 
 STANDARDIZE = Composite(
-    name="standardize",
     kind=Kind.REDUCTION,
     function=standardize,
-    doc="Rows of mean 0 and variance 1.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2), "eps": 0.01})],
         bad_samples=lambda: [
@@ -282,10 +216,8 @@ STANDARDIZE = Composite(
 )
 
 NORMALIZE = Composite(
-    name="normalize",
     kind=Kind.REDUCTION,
     function=normalize,
-    doc="Vectors of length 1.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -305,10 +237,8 @@ NORMALIZE = Composite(
 )
 
 LAYER_NORM = Composite(
-    name="layer_norm",
     kind=Kind.REDUCTION,
     function=layer_norm,
-    doc="Rows of mean 0 and variance 1, scaled and shifted.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),

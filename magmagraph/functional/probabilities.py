@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -50,32 +51,17 @@ def _counted(score: Node, axes: Any, mask: Node) -> tuple[Node, Node]:
 
 
 @grouped
+@documented
 def softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     """Turn scores into probabilities: ``exp(x) / sum(exp(x))`` along axes, without overflow.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis, or axes, that the probabilities add up to 1 along.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+    x: Node or array; ints become floats.
+    axis: The axis, or axes, that the probabilities add up to 1 along.
+    where: Bools that broadcast to the shape of `x`: only elements where they hold count. The others
         have probability 0 and gradient 0, whatever their value.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If an axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If an axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.softmax([1000.0, 1000.0, 0.0]).eval()
     array([0.5, 0.5, 0. ], dtype=float32)
     """
@@ -92,32 +78,17 @@ def softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
 
 
 @grouped
+@documented
 def log_softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     """Return the logarithm of `softmax`, exact also where a probability underflows.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis, or axes, that the probabilities add up to 1 along.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+    x: Node or array; ints become floats.
+    axis: The axis, or axes, that the probabilities add up to 1 along.
+    where: Bools that broadcast to the shape of `x`: only elements where they hold count. The others
         have the logarithm -inf and gradient 0, whatever their value.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If an axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If an axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.log_softmax([0.0, -10000.0]).eval()
     array([     0., -10000.], dtype=float32)
     """
@@ -135,29 +106,15 @@ def log_softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
 
 
 @grouped
+@documented
 def softmin(x: Any, axis: Axes = -1) -> Node:
     """Return the softmax of the negatives: the smallest score has the largest probability.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis, or axes, that the probabilities add up to 1 along.
+    x: Node or array; ints become floats.
+    axis: The axis, or axes, that the probabilities add up to 1 along.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If an axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If an axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.softmin([1000.0, 0.0, 0.0]).eval()
     array([0. , 0.5, 0.5], dtype=float32)
     """
@@ -167,36 +124,17 @@ def softmin(x: Any, axis: Axes = -1) -> Node:
 
 
 @grouped
+@documented
 def logmeanexp(
     x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Node:
     """Compute log(mean(exp(x))) along axes without overflow.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    returns: Of the float dtype, without the reduced axes (unless `keepdims`).
+    raises ShapeError: If an axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`).
-
-    Raises
-    ------
-    ShapeError
-        If an axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.logmeanexp([[1000.0, 1000.0]], axis=1).eval()
     array([1000.], dtype=float32)
     """
@@ -219,6 +157,7 @@ def logmeanexp(
 
 
 @grouped
+@documented
 def gumbel_softmax(
     x: Any, temperature: float | Node = 1.0, *, axis: int = -1, hard: bool = False
 ) -> Node:
@@ -228,30 +167,14 @@ def gumbel_softmax(
     distribution; E. Jang, S. Gu, B. Poole, "Categorical reparameterization with Gumbel-softmax",
     ICLR 2017, equation 2.
 
-    Parameters
-    ----------
-    x
-        Node or array of logits; ints become floats.
-    temperature
-        Positive: the lower, the nearer to one-hot rows. A number or a node.
-    axis
-        The axis of the classes.
-    hard
-        Return one-hot rows; their gradient is that of the relaxed sample.
+    x: Node or array of logits; ints become floats.
+    temperature: Positive: the lower, the nearer to one-hot rows. A number or a node.
+    axis: The axis of the classes.
+    hard: Return one-hot rows; their gradient is that of the relaxed sample.
+    returns: Of the shape and float dtype of `x`; another sample at every call.
+    raises ShapeError: If the axis is out of range, or `temperature` is a number that is not
+        positive.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`; another sample at every call.
-
-    Raises
-    ------
-    ShapeError
-        If the axis is out of range, or `temperature` is a number that is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> mg.gumbel_softmax([0.0, 50.0, 0.0], hard=True).eval()
     array([0., 1., 0.], dtype=float32)
@@ -301,10 +224,8 @@ def _logmeanexp_reference(
 
 
 SOFTMAX = Composite(
-    name="softmax",
     kind=Kind.REDUCTION,
     function=softmax,
-    doc="exp(x) / sum(exp(x)) along axes.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -321,10 +242,8 @@ SOFTMAX = Composite(
     numerics="reassoc",
 )
 LOG_SOFTMAX = Composite(
-    name="log_softmax",
     kind=Kind.REDUCTION,
     function=log_softmax,
-    doc="The logarithm of softmax.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -341,10 +260,8 @@ LOG_SOFTMAX = Composite(
     numerics="reassoc",
 )
 SOFTMIN = Composite(
-    name="softmin",
     kind=Kind.REDUCTION,
     function=softmin,
-    doc="Softmax of the negatives.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2)})],
         bad_samples=lambda: [
@@ -357,10 +274,8 @@ SOFTMIN = Composite(
     numerics="reassoc",
 )
 LOGMEANEXP = Composite(
-    name="logmeanexp",
     kind=Kind.REDUCTION,
     function=logmeanexp,
-    doc="Compute log(mean(exp(x))) along axes without overflow.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,)),
@@ -373,10 +288,8 @@ LOGMEANEXP = Composite(
     numerics="reassoc",
 )
 GUMBEL_SOFTMAX = Composite(
-    name="gumbel_softmax",
     kind=Kind.RANDOM,
     function=gumbel_softmax,
-    doc="A relaxed sample of the classes that scores make likely.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,))],
         bad_samples=lambda: [

@@ -17,6 +17,7 @@ from ..dtypes import promote as _promote
 from ..errors import DTypeError, ShapeError, message
 from ..help.argument_errors import told
 from ..help.public_names import PACKAGE
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.values.dlpack import as_array
 from ..ops.convert import as_node, cast
@@ -71,67 +72,44 @@ newaxis = None
 empty, empty_like = zeros, zeros_like
 
 
+@documented
 def permute_dims(x: Any, axes: tuple[int, ...]) -> Node:
     """Reorder the axes: `mg.transpose`, with the order always given.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axes
-        For each axis of the result the axis of `x` that it is.
+    x: Node or array.
+    axes: For each axis of the result the axis of `x` that it is.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.permute_dims(mg.var("x", shape=("n", 2, 3)), (2, 0, 1)).shape
     (3, n, 2)
     """
     return transpose(x, axes)
 
 
+@documented
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Node:
     """Convert the elements to a dtype: `mg.cast`.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    dtype
-        A dtype or its name.
-    copy
-        Taken for the standard's sake: nodes share nothing that could be written.
+    x: Node or array.
+    dtype: A dtype or its name.
+    copy: Taken for the standard's sake: nodes share nothing that could be written.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.astype(mg.constant([1.5, -2.5]), "int32").eval()
     array([ 1, -2], dtype=int32)
     """
     return cast(x, dtype)
 
 
+@documented
 def asarray(value: Any, dtype: Any = None, *, copy: bool | None = None) -> Node:
     """Make a node of numbers, sequences and arrays; return a node as it is.
 
-    Parameters
-    ----------
-    value
-        Node, array, number, or nested lists and tuples of numbers or of nodes of one shape.
-    dtype
-        Of the result; the value's own unless said.
-    copy
-        Taken for the standard's sake: arrays are copied, nodes share nothing that could be
+    value: Node, array, number, or nested lists and tuples of numbers or of nodes of one shape.
+    dtype: Of the result; the value's own unless said.
+    copy: Taken for the standard's sake: arrays are copied, nodes share nothing that could be
         written.
+    raises ShapeError: If lists with nodes are not of one length each, or the nodes not of one
+        shape.
 
-    Raises
-    ------
-    ShapeError
-        If lists with nodes are not of one length each, or the nodes not of one shape.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.asarray([1, 2], dtype="float32").eval()
     array([1., 2.], dtype=float32)
     >>> angle = mg.var("angle", init=0.5)
@@ -166,23 +144,15 @@ def _stacked(value: Any, dtype: Any) -> Node:
     return reshape(flat, (*outer, *flat.shape[1:]))
 
 
+@documented
 def from_dlpack(value: Any) -> Node:
     """Make a constant of an array of another library, through DLPack.
 
-    Parameters
-    ----------
-    value
-        An object with ``__dlpack__`` whose memory the host can read.
+    value: An object with ``__dlpack__`` whose memory the host can read.
+    raises DTypeError: If its elements are of a dtype that DLPack does not have, or its memory
+        cannot be read.
 
-    Raises
-    ------
-    DTypeError
-        If its elements are of a dtype that DLPack does not have, or its memory cannot be read.
-
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> mg.from_dlpack(np.array([1.0, 2.0])).eval()
     array([1., 2.])
     """
@@ -193,26 +163,14 @@ def from_dlpack(value: Any) -> Node:
     return as_node(np.array(array))
 
 
+@documented
 def result_type(*operands: Any) -> np.dtype:
     """Return the dtype that operands have together.
 
-    Parameters
-    ----------
-    *operands
-        Nodes, arrays, dtypes, names of dtypes, and Python numbers, which are weak.
+    *operands: Nodes, arrays, dtypes, names of dtypes, and Python numbers, which are weak.
+    returns (numpy.dtype):
+    raises DTypeError: If there are only Python numbers, or nothing.
 
-    Returns
-    -------
-    numpy.dtype
-
-    Raises
-    ------
-    DTypeError
-        If there are only Python numbers, or nothing.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.result_type("float32", "int64", 2.0)
     dtype('float32')
     """
@@ -237,19 +195,13 @@ def result_type(*operands: Any) -> np.dtype:
     return result
 
 
+@documented
 def can_cast(source: Any, target: Any) -> bool:
     """Tell whether one dtype may be converted to another by the rules of promotion.
 
-    Parameters
-    ----------
-    source
-        A node, an array, or a dtype.
-    target
-        A dtype.
+    source: A node, an array, or a dtype.
+    target: A dtype.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.can_cast("float32", "float64"), mg.can_cast("float64", "float32")
     (True, False)
     """
@@ -269,35 +221,25 @@ _KINDS: dict[str, Callable[[np.dtype], bool]] = {
 }
 
 
+@documented
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Tell whether a dtype is another, or of a kind.
 
-    Parameters
-    ----------
-    dtype
-        A dtype or its name.
-    kind
-        A dtype; or "bool", "signed integer", "unsigned integer", "integral", "real floating",
+    dtype: A dtype or its name.
+    kind: A dtype; or "bool", "signed integer", "unsigned integer", "integral", "real floating",
         "complex floating", "numeric"; or a tuple of these.
+    raises DTypeError: If there is no such kind.
 
-    Raises
-    ------
-    DTypeError
-        If there is no such kind.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.isdtype("bfloat16", "real floating"), mg.isdtype("int8", ("bool", "float32"))
     (True, False)
     """
-    element_type = canonical(dtype)
+    checked = canonical(dtype)
     if isinstance(kind, tuple):
-        return any(isdtype(element_type, each) for each in kind)
+        return any(isdtype(checked, each) for each in kind)
     if isinstance(kind, str) and kind in _KINDS:
-        return bool(_KINDS[kind](element_type))
+        return bool(_KINDS[kind](checked))
     try:
-        return bool(element_type == canonical(kind))
+        return bool(checked == canonical(kind))
     except DTypeError:
         raise DTypeError(
             message(f"isdtype: there is no kind {kind!r}", need=f"a dtype, or {', '.join(_KINDS)}")
@@ -349,20 +291,14 @@ _variable = told(variable, PACKAGE, "variable")
 _variance = told(variance, PACKAGE, "variance")
 
 
+@documented
 def var(name: Any, *args: Any, **options: Any) -> Node:
     """Make an input or a variable; with a node or an array first, return its variance.
 
-    Parameters
-    ----------
-    name
-        A string: the name of a new input, or, with ``init=``, of a new variable (see `input`
-        and `variable`). A node or an array: what `variance` takes.
-    *args, **options
-        As those functions take them.
+    name: A string: the name of a new input, or, with ``init=``, of a new variable (see `input` and
+        `variable`). A node or an array: what `variance` takes.
+    *args, **options: As those functions take them.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.var("x", shape=("batch", 3))
     <input 'x' float32[batch, 3]>
     >>> mg.var("s", init=5.0).value

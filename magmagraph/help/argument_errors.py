@@ -50,14 +50,9 @@ def told(
 ) -> Callable[..., Any]:
     """Return a function that explains where its arguments do not fit, and else is as given.
 
-    Parameters
-    ----------
-    function
-        As it is written.
-    module, name
-        Where users find it.
-    check
-        Called with the arguments before the function, to refuse some.
+    function: As it is written.
+    module, name: Where users find it.
+    check: Called with the arguments before the function, to refuse some.
     """
     known = _told.get(function)
     if known is not None:
@@ -134,14 +129,9 @@ def tell(
 ) -> None:
     """Wrap the public functions of a module, and give its public classes their full names.
 
-    Parameters
-    ----------
-    namespace
-        The ``globals()`` of the module.
-    names
-        Of what is public there.
-    check_of
-        Gives the check of a function, see `told`.
+    namespace: The ``globals()`` of the module.
+    names: Of what is public there.
+    check_of: Gives the check of a function, see `told`.
     """
     module = namespace["__name__"]
     for name in names:
@@ -159,12 +149,8 @@ def tell(
 def tell_classes(namespace: dict[str, Any], names: Iterable[str], *methods: str) -> None:
     """Wrap the public classes of a module: where instances are made, and their public methods.
 
-    Parameters
-    ----------
-    namespace, names
-        As of `tell`.
-    methods
-        Names of further methods, such as ``"__call__"``.
+    namespace, names: As of `tell`.
+    methods: Names of further methods, such as ``"__call__"``.
     """
     for name in names:
         value = namespace.get(name)

@@ -217,12 +217,8 @@ def _named_class(kind: type) -> str:
 def expected(annotation: Any, place: Mapping[str, Any]) -> Expected | None:
     """Return what an annotation takes, or None where it takes all values.
 
-    Parameters
-    ----------
-    annotation
-        As it is written: a string in modules with postponed annotations, else a type.
-    place
-        The names that the annotation may use: the ``globals()`` of its module.
+    annotation: As it is written: a string in modules with postponed annotations, else a type.
+    place: The names that the annotation may use: the ``globals()`` of its module.
 
     Examples
     --------
@@ -265,23 +261,13 @@ def misfit_of_types(
 
     An argument which is a function that cannot be called as it is called counts as one, too.
 
-    Parameters
-    ----------
-    who
-        What callers call the function.
-    function
-        The function, with annotations.
-    args, named
-        The arguments of the call that has failed.
-    error
-        The error with which it has failed.
-    skip_first
-        True of a method, whose first parameter is the instance.
-
-    Returns
-    -------
-    ArgumentError or None
-        None where all arguments are of the types that the function declares.
+    who: What callers call the function.
+    function: The function, with annotations.
+    args, named: The arguments of the call that has failed.
+    error: The error with which it has failed.
+    skip_first: True of a method, whose first parameter is the instance.
+    returns (ArgumentError or None): None where all arguments are of the types that the function
+        declares.
 
     Examples
     --------

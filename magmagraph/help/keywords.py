@@ -262,16 +262,10 @@ def counterpart(
 ) -> str | None:
     """Return what a keyword that a function does not take is called here, or most likely meant.
 
-    Parameters
-    ----------
-    keyword
-        What was given.
-    taken
-        The names that the function takes, in its order.
-    given
-        Those that have a value already.
-    call
-        How the call would look without the keyword.
+    keyword: What was given.
+    taken: The names that the function takes, in its order.
+    given: Those that have a value already.
+    call: How the call would look without the keyword.
     """
     free = [name for name in taken if name not in given]
     for candidate in COUNTERPARTS.get(keyword, ()):

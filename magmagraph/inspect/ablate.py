@@ -25,22 +25,13 @@ _SHORTEST = 1_000_000  # nanoseconds that one measurement takes at least, in as 
 class Ablation:
     """The function without one pass.
 
-    Attributes
-    ----------
-    name
-        The pass that is left out; "all passes" for the function as it is.
-    nanoseconds
-        Of one call: the median of the rounds.
-    low, high
-        Quartiles of the rounds: where those of two variants do not overlap, one is faster.
-    bytes
-        Of the arena that it plans.
-    steps
-        Kernel launches.
-    error
-        Why it could not be measured, empty where it was.
-    same
-        Whether it plans what the whole function plans: then the pass changed nothing, and a
+    name: The pass that is left out; "all passes" for the function as it is.
+    nanoseconds: Of one call: the median of the rounds.
+    low, high: Quartiles of the rounds: where those of two variants do not overlap, one is faster.
+    bytes: Of the arena that it plans.
+    steps: Kernel launches.
+    error: Why it could not be measured, empty where it was.
+    same: Whether it plans what the whole function plans: then the pass changed nothing, and a
         difference of times is noise.
     """
 
@@ -156,23 +147,11 @@ def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablatio
     The variants run one after the other in every round, each round beginning with another one, so
     that what else the machine does falls on all of them.
 
-    Parameters
-    ----------
-    function : Function
-        Compiled, if it is not yet.
-    feeds, named
-        As for a call. Variables keep what they hold.
-    rounds
-        How often each is measured; the median counts.
-
-    Returns
-    -------
-    Ablations
-
-    Raises
-    ------
-    FeedError
-        As a call would.
+    function (Function): Compiled, if it is not yet.
+    feeds, named: As for a call. Variables keep what they hold.
+    rounds: How often each is measured; the median counts.
+    returns (Ablations):
+    raises FeedError: As a call would.
 
     Examples
     --------

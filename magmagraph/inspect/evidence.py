@@ -50,25 +50,12 @@ def evidence(
 ) -> dict[str, Any]:
     """Return measurements of a function on some feeds as plain values.
 
-    Parameters
-    ----------
-    function : Function
-        Compiled, if it is not yet.
-    feeds, named
-        As for a call. Variables keep what they hold.
-    profile, check, ablate
-        Which parts are measured; the others are None.
-
-    Returns
-    -------
-    dict
-        ``schema``, ``version``, ``device``, ``profile``, ``check``, ``ablate`` and ``rewrites``
-        (each application of a rule: pass, rule, what it replaced, and by what).
-
-    Raises
-    ------
-    FeedError
-        As a call would.
+    function (Function): Compiled, if it is not yet.
+    feeds, named: As for a call. Variables keep what they hold.
+    profile, check, ablate: Which parts are measured; the others are None.
+    returns (dict): ``schema``, ``version``, ``device``, ``profile``, ``check``, ``ablate`` and
+        ``rewrites`` (each application of a rule: pass, rule, what it replaced, and by what).
+    raises FeedError: As a call would.
 
     Examples
     --------

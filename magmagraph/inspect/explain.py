@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import GraphError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node
 from ..ir.html import Displayed, table_html
 from ..ir.identity import same_nodes
@@ -21,16 +22,10 @@ VERSION = 1  # of the JSON text
 class Stage:
     """The effect of one pass on the node.
 
-    Attributes
-    ----------
-    name
-        The pass.
-    rules
-        The rules that replaced it, in order.
-    text
-        What happened, in words.
-    nodes
-        The nodes that compute it after the pass; empty once nothing does.
+    name: The pass.
+    rules: The rules that replaced it, in order.
+    text: What happened, in words.
+    nodes: The nodes that compute it after the pass; empty once nothing does.
     """
 
     name: str
@@ -43,24 +38,15 @@ class Stage:
 class KernelUse:
     """The step of the plan that computes the node.
 
-    Attributes
-    ----------
-    step
-        Its number.
-    family
-        The kernel family: fused, gemm, gemv, scatter, copy or array.
-    slot
-        Number of the slot that the result is written to.
-    place
-        Where that slot lies.
-    in_place
-        True where the result overwrites an operand.
-    inside
-        True where the kernel computes the node on the way to its result.
-    ways
-        How a product runs, and why, for each set of sizes that the function was called with.
-    fallbacks
-        What runs in place of the family that is for the operation, and why; empty where that runs.
+    step: Its number.
+    family: The kernel family: fused, gemm, gemv, scatter, copy or array.
+    slot: Number of the slot that the result is written to.
+    place: Where that slot lies.
+    in_place: True where the result overwrites an operand.
+    inside: True where the kernel computes the node on the way to its result.
+    ways: How a product runs, and why, for each set of sizes that the function was called with.
+    fallbacks: What runs in place of the family that is for the operation, and why; empty where that
+        runs.
     """
 
     step: int
@@ -88,18 +74,11 @@ class KernelUse:
 class Explanation(Displayed):
     """The history of a node through the passes.
 
-    Attributes
-    ----------
-    node
-        The node that was asked about.
-    sources
-        The user's nodes that are one with it in the graph, each with a line of its own.
-    stages
-        A stage for each pass that changed it, or that says why it did not.
-    kernels
-        The steps that compute it.
-    memory
-        Where its value lies, for one that no kernel computes: a feed, a variable, a constant.
+    node: The node that was asked about.
+    sources: The user's nodes that are one with it in the graph, each with a line of its own.
+    stages: A stage for each pass that changed it, or that says why it did not.
+    kernels: The steps that compute it.
+    memory: Where its value lies, for one that no kernel computes: a feed, a variable, a constant.
     """
 
     node: Node
@@ -170,28 +149,15 @@ class Explanation(Displayed):
         return self.text()
 
 
+@documented
 def explain(function: Any, node: Node) -> Explanation:
     """Return the history of a node of the user's program.
 
-    Parameters
-    ----------
-    function : Function
-        A compiled function.
-    node
-        A node that its outputs or updates were built from.
+    function (Function): A compiled function.
+    node: A node that its outputs or updates were built from.
+    returns (Explanation):
+    raises GraphError: The function does not compute it.
 
-    Returns
-    -------
-    Explanation
-
-    Raises
-    ------
-    GraphError
-        The function does not compute it.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=(3,))
     >>> y = mg.exp(x)
     >>> f = mg.function([x], y * 2.0)

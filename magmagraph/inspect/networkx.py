@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, topological
 from ..text.writing import Writer
 
@@ -13,33 +14,22 @@ if TYPE_CHECKING:
     import networkx
 
 
+@documented
 def to_networkx(what: Any) -> networkx.MultiDiGraph:
     """Return nodes and their operands as a `networkx.MultiDiGraph`.
 
-    Parameters
-    ----------
-    what : Node, list or dict of nodes, Function, or Graph
-        What lies below the nodes; of a function, its optimized graph.
+    what (Node, list or dict of nodes, Function, or Graph): What lies below the nodes; of a
+        function, its optimized graph.
+    returns (networkx.MultiDiGraph): Nodes are numbered from 0, operands first. Each has the
+        attributes ``op``, ``kind``, ``name``, ``type`` (as text), ``dtype`` (its name) and
+        ``shape`` (a tuple of ints and texts; of operations with several results these two are
+        tuples of them), ``line`` (the user's, as text) and ``node`` (the node itself). An edge
+        leads from an operand to what reads it; its key and its attribute ``operand`` are the
+        operand's position. ``output`` (a position) and ``update`` (the number of the updated
+        variable) mark what is returned and what becomes a variable's new value; a variable has
+        ``updated_by``.
+    raises GraphError: It is none of these.
 
-    Returns
-    -------
-    networkx.MultiDiGraph
-        Nodes are numbered from 0, operands first. Each has the attributes ``op``, ``kind``,
-        ``name``, ``type`` (as text), ``dtype`` (its name) and ``shape`` (a tuple of ints and
-        texts; of operations with several results these two are tuples of them), ``line`` (the
-        user's, as text) and ``node`` (the node itself). An edge leads from an operand to what
-        reads it; its key and its attribute ``operand`` are the operand's position. ``output``
-        (a position) and ``update`` (the number of the updated variable) mark what is returned and
-        what becomes a variable's new value; a variable has ``updated_by``.
-
-    Raises
-    ------
-    GraphError
-        It is none of these.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=("batch", 3))
     >>> graph = mg.to_networkx(x * x)
     >>> list(graph.edges(data="operand"))

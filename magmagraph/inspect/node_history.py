@@ -22,14 +22,9 @@ OPERANDS = "operands"  # the rule's name for a node made again because its opera
 class Move:
     """One replacement: `new` computes what `old` did, or holds it inside.
 
-    Attributes
-    ----------
-    rule
-        The rule of the pass.
-    old, new
-        The nodes.
-    inside
-        True where `new` computes `old` without returning it.
+    rule: The rule of the pass.
+    old, new: The nodes.
+    inside: True where `new` computes `old` without returning it.
     """
 
     rule: str
@@ -41,14 +36,9 @@ class Move:
 def moves(trace: Trace, name: str, nodes: Mapping[Node, bool]) -> Iterator[Move]:
     """Return the replacements of nodes by a pass, and those of the replacements.
 
-    Parameters
-    ----------
-    trace
-        Of the compile.
-    name
-        The pass.
-    nodes
-        Node -> whether what is followed is inside of it only.
+    trace: Of the compile.
+    name: The pass.
+    nodes: Node -> whether what is followed is inside of it only.
     """
     seen = set(nodes)
     pending = list(nodes.items())

@@ -48,16 +48,10 @@ def allowed(onnx: Any, schema: Any, letter: str) -> set[int]:
 def accepted(onnx: Any, schema: Any, letter: str, element: int) -> int | None:
     """Return the element type itself, or the narrowest wider one; None where there is none.
 
-    Parameters
-    ----------
-    onnx
-        The package.
-    schema
-        What an operator takes: `onnx.defs.OpSchema`.
-    letter
-        A type parameter of it.
-    element
-        The element type of the operands that it stands for.
+    onnx: The package.
+    schema: What an operator takes: `onnx.defs.OpSchema`.
+    letter: A type parameter of it.
+    element: The element type of the operands that it stands for.
     """
     proto = onnx.TensorProto
     name = proto.DataType.Name(element)

@@ -18,6 +18,7 @@ from ..errors import GraphError, message
 from ..files.writing import replace_file, write_file
 from ..ir import dims
 from ..ir.dims import Dim
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, topological
 from ..ir.nesting import leaves
 from ..ir.op import Kind, Op, describe
@@ -32,33 +33,21 @@ _LARGEST = 1 << 30  # bytes of a model whose variables stand in the file itself
 _SHOWN = 10  # operations that an error names
 
 
+@documented
 def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     """Return a function or an expression as an ONNX model, and write it to a file.
 
-    Parameters
-    ----------
-    what : Function, Model, Node, or a list, tuple or dict of nodes
-        Of a function, the program as it was written: its outputs, then the new values of
-        variables under the name ``new(W)``. Of a model, what predicts. Of nodes, what is below
-        them.
-    path
-        Where to write it, ``model.onnx``; not at all unless given. Variables of more than 1 GiB
+    what (Function, Model, Node, or a list, tuple or dict of nodes): Of a function, the program as
+        it was written: its outputs, then the new values of variables under the name ``new(W)``. Of
+        a model, what predicts. Of nodes, what is below them.
+    path: Where to write it, ``model.onnx``; not at all unless given. Variables of more than 1 GiB
         stand beside it, in ``model.onnx.data``.
-
-    Returns
-    -------
-    onnx.ModelProto
-        Of IR version 10 and opset 21, checked. Named dimensions are its symbolic ones, variables
-        and constants its initializers; each operator says in ``doc_string`` which of your lines
-        made it.
-
-    Raises
-    ------
-    GraphError
-        It holds no nodes, operations that have no form in ONNX (the text lists them, with the
-        reasons), or complex outputs.
-    ImportError
-        The package ``onnx`` is not installed.
+    returns (onnx.ModelProto): Of IR version 10 and opset 21, checked. Named dimensions are its
+        symbolic ones, variables and constants its initializers; each operator says in
+        ``doc_string`` which of your lines made it.
+    raises GraphError: It holds no nodes, operations that have no form in ONNX (the text lists them,
+        with the reasons), or complex outputs.
+    raises ImportError: The package ``onnx`` is not installed.
 
     Notes
     -----
@@ -70,9 +59,6 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     wider one and results back. A few float64 operators of the standard have no kernel in
     onnxruntime. docs/onnx.md lists all operations.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=("batch", 3))
     >>> model = mg.to_onnx(mg.tanh(x) * 2.0)                          # doctest: +SKIP
     >>> [node.op_type for node in model.graph.node]                   # doctest: +SKIP
@@ -468,14 +454,9 @@ class _Model:
     ) -> Any:
         """Return a graph that an operator runs; it sees all names that are written before it.
 
-        Parameters
-        ----------
-        label
-            What its values are called.
-        parameters
-            The types of what the operator hands to it.
-        fill
-            Given the names of these, writes operators and returns the names of the results.
+        label: What its values are called.
+        parameters: The types of what the operator hands to it.
+        fill: Given the names of these, writes operators and returns the names of the results.
         """
         helper = self.onnx.helper
         saved = self.operators, dict(self.names), dict(self._extents), dict(self._shapes)

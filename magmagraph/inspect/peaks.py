@@ -44,18 +44,12 @@ class Store(Protocol):
 class Peaks:
     """The most that a device does, measured once with the library's own kernels.
 
-    Attributes
-    ----------
-    machine
-        Its name.
-    gigabytes_per_second
-        Bytes read and written by an elementwise kernel over arrays larger than caches.
-    gigaflops
-        Of a product of large matrices, by dtype; "tf32" for float32 with tf32 products.
-    latency
-        Nanoseconds of a kernel that does next to nothing.
-    levels
-        Caches, the nearest first, and memory; memory alone where nothing else is known.
+    machine: Its name.
+    gigabytes_per_second: Bytes read and written by an elementwise kernel over arrays larger than
+        caches.
+    gigaflops: Of a product of large matrices, by dtype; "tf32" for float32 with tf32 products.
+    latency: Nanoseconds of a kernel that does next to nothing.
+    levels: Caches, the nearest first, and memory; memory alone where nothing else is known.
 
     Notes
     -----
@@ -105,21 +99,13 @@ def peaks(
     the peak was measured slowed it. (Of bandwidth this is shown in one profile, and not kept: how
     much of a step's bytes lay in which cache is reckoned, not measured.)
 
-    Parameters
-    ----------
-    device
-        "cpu", "cuda:0", ...
-    machine
-        The name under which they are kept.
-    seen
-        The dtypes whose products are asked for, each with the most 1e9 operations a second that
-        a step was seen to do.
-    store
-        Where they are kept.
-    caches
-        The nearest first.
-    compiled
-        Compiles what is measured: `Function`.
+    device: "cpu", "cuda:0", ...
+    machine: The name under which they are kept.
+    seen: The dtypes whose products are asked for, each with the most 1e9 operations a second that a
+        step was seen to do.
+    store: Where they are kept.
+    caches: The nearest first.
+    compiled: Compiles what is measured: `Function`.
     """
     family = device.partition(":")[0]
 

@@ -40,42 +40,27 @@ _SHOWN = 6  # operations and lines of a step that the table names
 class StepProfile:
     """One step of the plan, measured.
 
-    Attributes
-    ----------
-    step
-        Its number.
-    kernel
-        The kernel family.
-    operations
-        What it computes: the operation, or those inside of a fused one.
-    nanoseconds
-        The shortest of the runs.
-    bytes
-        What it must move.
-    flops
-        Its arithmetic.
-    nodes
-        The user's nodes that it computes.
-    lines
-        Their lines, each once.
-    arithmetic
-        The dtype that it computes in; "tf32" for products of rounded float32.
-    bandwidth_share, flops_share
-        Of the machine's peaks, or None where these are not known, or the step takes no time of its
-        own: a GPU computes some products together with what reads them. The first is the least time
-        that its bytes take from where they lie, over the time taken.
-    level
-        Where its bytes lie: "L1", "L2", ... or "memory"; where they lie in several, the one that
+    step: Its number.
+    kernel: The kernel family.
+    operations: What it computes: the operation, or those inside of a fused one.
+    nanoseconds: The shortest of the runs.
+    bytes: What it must move.
+    flops: Its arithmetic.
+    nodes: The user's nodes that it computes.
+    lines: Their lines, each once.
+    arithmetic: The dtype that it computes in; "tf32" for products of rounded float32.
+    bandwidth_share, flops_share: Of the machine's peaks, or None where these are not known, or the
+        step takes no time of its own: a GPU computes some products together with what reads them.
+        The first is the least time that its bytes take from where they lie, over the time taken.
+    level: Where its bytes lie: "L1", "L2", ... or "memory"; where they lie in several, the one that
         takes the most time. Empty where nothing is known.
-    bound
-        The lowest roof for its bytes and arithmetic: "bandwidth", "arithmetic" or "latency"; but
+    bound: The lowest roof for its bytes and arithmetic: "bandwidth", "arithmetic" or "latency"; but
         "kernel" where it takes more than three times as long as that, so that it is something of
         its own that takes the time (transcendental functions, strides, threads that wait), and
         "host" where it runs as an array expression, whose time is mostly that of the host; "ranks"
-        where it speaks to other ranks, or waits for them; "merged" where the launch of another
-        step computes it.
-    roof
-        Time under the lowest roof over the time taken: 1 where it cannot be faster.
+        where it speaks to other ranks, or waits for them; "merged" where the launch of another step
+        computes it.
+    roof: Time under the lowest roof over the time taken: 1 where it cannot be faster.
     """
 
     step: int
@@ -152,20 +137,12 @@ class GroupProfile:
 class Profile(Displayed):
     """The steps of a plan, measured. Iterates over them; prints as a table.
 
-    Attributes
-    ----------
-    steps
-        See `StepProfile`.
-    runs
-        How many runs the times are the shortest of.
-    peaks
-        Of the machine, or None.
-    weights
-        The elements of each of the user's nodes, by which a step's time is shared out to them.
-    live
-        The bytes of the arena that are alive in each step.
-    spans
-        Of ranks that compute on devices: for each launch of the captured graph its step, its
+    steps: See `StepProfile`.
+    runs: How many runs the times are the shortest of.
+    peaks: Of the machine, or None.
+    weights: The elements of each of the user's nodes, by which a step's time is shared out to them.
+    live: The bytes of the arena that are alive in each step.
+    spans: Of ranks that compute on devices: for each launch of the captured graph its step, its
         stream, and the nanoseconds at which it begins and ends.
     """
 
@@ -274,15 +251,8 @@ class Profile(Displayed):
     def save(self, path: FilePath) -> None:
         """Write a trace that Chrome's tracing page and https://ui.perfetto.dev open.
 
-        Parameters
-        ----------
-        path
-            With the suffix ``.json``.
-
-        Raises
-        ------
-        GraphError
-            The suffix is another one.
+        path: With the suffix ``.json``.
+        raises GraphError: The suffix is another one.
 
         Examples
         --------
@@ -382,26 +352,13 @@ def profile(
 ) -> Profile:
     """Measure every step of the plan that a call with these feeds runs.
 
-    Parameters
-    ----------
-    function : Function
-        Compiled, if it is not yet.
-    feeds, named
-        As for a call. Variables keep what they hold; taps and asserts look away.
-    runs
-        How often to run; the shortest time of each step counts.
-    peaks
-        ``peaks(seen)`` gives the machine's peaks, or None; no roofs without. `seen` has for each
+    function (Function): Compiled, if it is not yet.
+    feeds, named: As for a call. Variables keep what they hold; taps and asserts look away.
+    runs: How often to run; the shortest time of each step counts.
+    peaks: ``peaks(seen)`` gives the machine's peaks, or None; no roofs without. `seen` has for each
         dtype the most 1e9 operations a second of a step.
-
-    Returns
-    -------
-    Profile
-
-    Raises
-    ------
-    FeedError
-        As a call would.
+    returns (Profile):
+    raises FeedError: As a call would.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import GraphError, PlanError, message
 from ..files.writing import write_file
 from ..ir.collection import collection_paused
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, Trace, freeze, topological
 from ..ir.plan import GENERATED, Plan
 from ..ir.types import FilePath
@@ -24,10 +25,7 @@ _DRAWN = 600  # nodes up to which a notebook shows a picture at once
 class Shown:
     """Something to look at.
 
-    Parameters
-    ----------
-    what, source, evidence
-        As of `show`.
+    what, source, evidence: As of `show`.
     """
 
     def __init__(
@@ -134,18 +132,10 @@ class Shown:
     def save(self, path: FilePath, *, source: bool | None = None) -> None:
         """Write it to a file: text, DOT, a picture, the viewer, or its data.
 
-        Parameters
-        ----------
-        path
-            Its suffix names the form: ``.txt``, ``.dot``, ``.svg``, ``.html``, or ``.json`` for
+        path: Its suffix names the form: ``.txt``, ``.dot``, ``.svg``, ``.html``, or ``.json`` for
             what the viewer shows.
-        source
-            Whether the user's source lines are in it; as of `show` unless given.
-
-        Raises
-        ------
-        GraphError
-            There is no form of that suffix.
+        source: Whether the user's source lines are in it; as of `show` unless given.
+        raises GraphError: There is no form of that suffix.
         """
         target = Path(path)
         suffix = target.suffix.lower()
@@ -200,36 +190,22 @@ class Shown:
         return f"<shown {kind}{size}>"
 
 
+@documented
 def show(
     what: Any, source: bool = True, evidence: Mapping[str, Any] | None = None
 ) -> Shown:
     """Return something to look at.
 
-    Parameters
-    ----------
-    what : Node, list or dict of nodes, Function, Graph, Plan, model, or `f.report` or its record
+    what (Node, list or dict of nodes, Function, Graph, Plan, model, or `f.report` or its record):
         What to show. Of a function, the viewer has every pass, the plan and the kernels; of a model
         what it predicts is shown.
-    source
-        Whether pictures name the user's source lines, and the viewer shows some around them.
-    evidence
-        What was measured of a function, which the viewer shows: as of
+    source: Whether pictures name the user's source lines, and the viewer shows some around them.
+    evidence: What was measured of a function, which the viewer shows: as of
         `magmagraph.inspect.evidence.evidence`.
+    returns (Shown): An object with ``text()``, ``dot()``, ``svg()``, ``html()`` and ``save(path)``;
+        it prints as its text, and notebooks draw it.
+    raises GraphError: It holds no nodes.
 
-    Returns
-    -------
-    Shown
-        An object with ``text()``, ``dot()``, ``svg()``, ``html()`` and ``save(path)``; it prints
-        as its text, and notebooks draw it.
-
-    Raises
-    ------
-    GraphError
-        It holds no nodes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=(3,))
     >>> print(mg.show(x * x).text())
     %0 = input() : float32[3]  # x

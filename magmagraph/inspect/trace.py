@@ -33,12 +33,8 @@ def trace(
     Where collectives run beside other steps, a row of their own shows each from where it is started
     to where it has been waited for.
 
-    Parameters
-    ----------
-    steps, live, spans, runs, peaks
-        As of `Profile`; `peaks` as plain values.
-    shares
-        The time of each node.
+    steps, live, spans, runs, peaks: As of `Profile`; `peaks` as plain values.
+    shares: The time of each node.
     """
     events: list[dict[str, Any]] = [
         _named("process_name", 0, "magmagraph"),

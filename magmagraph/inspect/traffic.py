@@ -24,16 +24,11 @@ Piece = tuple[str, int]  # of memory: its slot, or where in the arena it begins
 class Level:
     """A cache, or the main memory, measured.
 
-    Attributes
-    ----------
-    name
-        "L1", "L2", ..., or "memory".
-    bytes
-        What it holds, of all cores that take part; None of memory.
-    read
-        1e9 bytes a second of a kernel that reads arrays that lie there, and writes little.
-    copied
-        1e9 bytes a second, read and written, of a kernel that writes an array as large as it reads.
+    name: "L1", "L2", ..., or "memory".
+    bytes: What it holds, of all cores that take part; None of memory.
+    read: 1e9 bytes a second of a kernel that reads arrays that lie there, and writes little.
+    copied: 1e9 bytes a second, read and written, of a kernel that writes an array as large as it
+        reads.
     """
 
     name: str
@@ -69,12 +64,8 @@ class Part:
 def floor(parts: Iterable[Part], levels: Sequence[Level]) -> tuple[float, str]:
     """Return the nanoseconds that a step's bytes take at least, and the level that takes the most.
 
-    Parameters
-    ----------
-    parts
-        Of the step.
-    levels
-        The nearest first, memory last.
+    parts: Of the step.
+    levels: The nearest first, memory last.
     """
     taken = _by_level(parts, levels)
     most = max(range(len(levels)), key=lambda i: taken[i])
@@ -89,12 +80,8 @@ def raised(
     A machine that did other things when a level was measured slowed it; and no kernel that measures
     is the fastest there can be.
 
-    Parameters
-    ----------
-    levels
-        The nearest first, memory last.
-    steps
-        Of each step what it moves, and the nanoseconds it took.
+    levels: The nearest first, memory last.
+    steps: Of each step what it moves, and the nanoseconds it took.
     """
     new_levels = list(levels)
     for parts, nanoseconds in steps:

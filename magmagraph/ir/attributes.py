@@ -45,14 +45,9 @@ class LeafKey:
 class Attribute(NamedTuple):
     """The type of one attribute.
 
-    Attributes
-    ----------
-    expected
-        The declaration, as a message shows it.
-    fits
-        Whether a value is of the type.
-    required
-        Whether every node has it.
+    expected: The declaration, as a message shows it.
+    fits: Whether a value is of the type.
+    required: Whether every node has it.
     """
 
     expected: str
@@ -63,12 +58,8 @@ class Attribute(NamedTuple):
 class Schema(NamedTuple):
     """The types of the attributes of an operation.
 
-    Attributes
-    ----------
-    attributes
-        By name; ``"*"`` stands for all names that are not listed.
-    fits
-        The checks of values, by name.
+    attributes: By name; ``"*"`` stands for all names that are not listed.
+    fits: The checks of values, by name.
     """
 
     attributes: Mapping[str, Attribute]

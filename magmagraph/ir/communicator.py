@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError, message
+from .docstrings import documented
 
 __all__ = ["REDUCTIONS", "Communicator", "Mesh", "Pending", "purpose"]
 
@@ -23,20 +24,14 @@ REDUCTIONS = ("sum", "max", "min")
 Group = str | Sequence[str]
 
 
+@documented
 class Mesh:
     """Ranks arranged in a grid, whose axes have names.
 
     Rank numbers run through the grid in row-major order: the last axis changes fastest.
 
-    Parameters
-    ----------
-    **axes : int
-        The extent of each axis, at least 1; their product is the number of ranks.
-
-    Raises
-    ------
-    GraphError
-        An extent is not a positive int, or there is no axis.
+    **axes (int): The extent of each axis, at least 1; their product is the number of ranks.
+    raises GraphError: An extent is not a positive int, or there is no axis.
 
     Examples
     --------
@@ -141,14 +136,9 @@ class Communicator(abc.ABC):
     given, which may be the operand itself. Reductions give the same bits on all ranks; those of
     16-bit floats are made in float32 and rounded once.
 
-    Attributes
-    ----------
-    rank
-        This rank's number.
-    size
-        Number of ranks.
-    kind
-        What carries the messages, in a word.
+    rank: This rank's number.
+    size: Number of ranks.
+    kind: What carries the messages, in a word.
     """
 
     kind = "none"
@@ -172,10 +162,7 @@ class Communicator(abc.ABC):
     def arranged(self, mesh: Mesh) -> Communicator:
         """Return this communicator with its ranks arranged in a mesh.
 
-        Raises
-        ------
-        GraphError
-            The mesh has another number of ranks.
+        raises GraphError: The mesh has another number of ranks.
         """
         if mesh.size != self.size:
             raise GraphError(
@@ -209,10 +196,7 @@ class Communicator(abc.ABC):
     def subset(self, members: Sequence[int]) -> Communicator:
         """Return the communicator of some ranks, in their order; they alone call it.
 
-        Raises
-        ------
-        GraphError
-            A rank is named twice or does not exist, or this one is not among them.
+        raises GraphError: A rank is named twice or does not exist, or this one is not among them.
         """
         chosen = tuple(members)
         if len(set(chosen)) < len(chosen) or not {self.rank} <= set(chosen) <= {*range(self.size)}:
@@ -269,12 +253,8 @@ class Communicator(abc.ABC):
     def agree(self, failure: Any, what: str) -> list[Any] | None:
         """Meet all ranks, of which some may have failed; return what each says, None if none has.
 
-        Parameters
-        ----------
-        failure
-            What has failed on this rank, a small Python object; None where nothing has.
-        what
-            Says to people where ranks meet.
+        failure: What has failed on this rank, a small Python object; None where nothing has.
+        what: Says to people where ranks meet.
         """
         failures = self.exchange(failure, what)
         return None if all(failed is None for failed in failures) else failures

@@ -46,11 +46,8 @@ _PARTS: Final[dict[DType, DType]] = dict(zip(COMPLEXES, FLOATS[:2], strict=True)
 def dtype_of(dtype: Any, float_dtype: DType) -> DType:
     """Return the NumPy dtype that names an element type; see `magmagraph.dtypes.canonical`.
 
-    Parameters
-    ----------
-    dtype : numpy.dtype, NumPy scalar type, name, or the Python type complex, float, int or bool
-    float_dtype : numpy.dtype
-        What float becomes, and complex becomes the complex numbers of it.
+    dtype (numpy.dtype, NumPy scalar type, name, or the Python type complex, float, int or bool):
+    float_dtype (numpy.dtype): What float becomes, and complex becomes the complex numbers of it.
     """
     if isinstance(dtype, str):
         dtype = OF_PYTHON.get(dtype, dtype)

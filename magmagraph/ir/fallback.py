@@ -38,12 +38,8 @@ _REASON = 300  # characters of a library's own words that a reason has at most
 class Refused(Exception):
     """A builder has no kernel for a step: another way to compute it is taken.
 
-    Parameters
-    ----------
-    reason
-        Why, in words without sizes: equal reasons are one warning.
-    expected
-        Whether every machine refuses the step: there is no warning then.
+    reason: Why, in words without sizes: equal reasons are one warning.
+    expected: Whether every machine refuses the step: there is no warning then.
     """
 
     def __init__(self, reason: object, *, expected: bool = False) -> None:
@@ -56,20 +52,12 @@ class Refused(Exception):
 class Fallback:
     """A step that does not run as a kernel of the family that is for its operation.
 
-    Attributes
-    ----------
-    step
-        Its number in the plan.
-    node
-        What it computes; not part of comparisons.
-    wanted
-        The kernel family that is for the operation; empty where there is none.
-    taken
-        What runs instead.
-    reason
-        Why the family refused.
-    expected
-        Whether every machine takes this way: there is no warning then.
+    step: Its number in the plan.
+    node: What it computes; not part of comparisons.
+    wanted: The kernel family that is for the operation; empty where there is none.
+    taken: What runs instead.
+    reason: Why the family refused.
+    expected: Whether every machine takes this way: there is no warning then.
     """
 
     step: int

@@ -13,10 +13,7 @@ __all__ = ["data_frame"]
 def data_frame(rows: Iterable[Mapping[str, Any]]) -> Any:
     """Return rows as a ``pandas.DataFrame``.
 
-    Raises
-    ------
-    MissingLibraryError
-        pandas is not installed.
+    raises MissingLibraryError: pandas is not installed.
     """
     try:
         import pandas  # optional

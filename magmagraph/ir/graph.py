@@ -39,14 +39,9 @@ Arguments = TypeVarTuple("Arguments")
 class Trace:
     """What became of what: graph nodes to the user's nodes, and the rules between.
 
-    Attributes
-    ----------
-    sources
-        Graph node -> the user's nodes that were frozen into it.
-    made_by
-        Graph node -> (pass name, rule name, the node it replaced), as first made.
-    became
-        Graph node -> [(pass name, rule name, replacement)].
+    sources: Graph node -> the user's nodes that were frozen into it.
+    made_by: Graph node -> (pass name, rule name, the node it replaced), as first made.
+    became: Graph node -> [(pass name, rule name, replacement)].
     """
 
     def __init__(self) -> None:
@@ -297,17 +292,11 @@ def freeze(
 ) -> Graph:
     """Freeze user nodes into a graph with interned nodes.
 
-    Parameters
-    ----------
-    inputs, outputs, updates, effects
-        As in `Graph`, but the user's own nodes.
-    trace
-        Filled with the lines of every node, also of those that became one.
-    leaves
-        User nodes that stand for every leaf of an operation.
-    observed
-        Whether taps and asserts become effects, in the order in which they were written, instead
-        of identities in the flow of data.
+    inputs, outputs, updates, effects: As in `Graph`, but the user's own nodes.
+    trace: Filled with the lines of every node, also of those that became one.
+    leaves: User nodes that stand for every leaf of an operation.
+    observed: Whether taps and asserts become effects, in the order in which they were written,
+        instead of identities in the flow of data.
     """
     interner = Interner()
     stand_in = {op: interner.intern(node) for op, node in (leaves or {}).items()}

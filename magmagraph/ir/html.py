@@ -19,14 +19,9 @@ def table_html(
 ) -> str:
     """Return rows as a table.
 
-    Parameters
-    ----------
-    rows
-        The head first.
-    left
-        The columns of text; all others are aligned on the right.
-    total
-        Whether the last row sums the others up.
+    rows: The head first.
+    left: The columns of text; all others are aligned on the right.
+    total: Whether the last row sums the others up.
 
     Examples
     --------

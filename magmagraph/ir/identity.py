@@ -35,10 +35,7 @@ def is_among(member: object, members: Iterable[object]) -> bool:
 def index_of(members: Iterable[Member], member: Member) -> int:
     """Return the first position of an object among some, by identity.
 
-    Raises
-    ------
-    ValueError
-        If it is not among them.
+    raises ValueError: If it is not among them.
 
     Examples
     --------
@@ -53,10 +50,7 @@ def index_of(members: Iterable[Member], member: Member) -> int:
 def remove_from(members: MutableSequence[Member], member: Member) -> None:
     """Remove the first occurrence of an object from a list, by identity.
 
-    Raises
-    ------
-    ValueError
-        If it is not in the list.
+    raises ValueError: If it is not in the list.
 
     Examples
     --------

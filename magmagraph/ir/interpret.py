@@ -212,21 +212,11 @@ def evaluate(
 ) -> dict[Node, Any]:
     """Evaluate every node of a graph; nothing is written to any variable.
 
-    Parameters
-    ----------
-    graph
-        A frozen graph, before or after any pass that gives a graph.
-    feeds
-        Arrays for its inputs (and, where given, for variables in place of what they hold).
-    sizes
-        Sizes of the named dimensions; found from the feeds unless given.
-    override
-        Values that stand for a node instead of its evaluation (replayed random values, ...).
-
-    Returns
-    -------
-    dict
-        The array of every node (a tuple for operations with several results).
+    graph: A frozen graph, before or after any pass that gives a graph.
+    feeds: Arrays for its inputs (and, where given, for variables in place of what they hold).
+    sizes: Sizes of the named dimensions; found from the feeds unless given.
+    override: Values that stand for a node instead of its evaluation (replayed random values, ...).
+    returns (dict): The array of every node (a tuple for operations with several results).
     """
     if sizes is None:
         sizes = solve_sizes(graph, {n: v for n, v in feeds.items() if n.inputs == ()})

@@ -83,17 +83,9 @@ def local_rank() -> int:
 def check_size(size: int, library: str) -> None:
     """Check that MPI has as many ranks as the launcher has started.
 
-    Parameters
-    ----------
-    size : int
-        The number of ranks of MPI's world.
-    library : str
-        What MPI's library says that it is.
-
-    Raises
-    ------
-    CommunicationError
-        It has another number: the launcher is another MPI's.
+    size (int): The number of ranks of MPI's world.
+    library (str): What MPI's library says that it is.
+    raises CommunicationError: It has another number: the launcher is another MPI's.
     """
     sizes, least = _declared()
     # A launcher within a launcher leaves variables of both, and the world is that of one.

@@ -39,14 +39,9 @@ class Group:
 
     Two calls of one function are two groups of one name. Groups are equal to themselves alone.
 
-    Attributes
-    ----------
-    name
-        The name of a scope, a layer or a function; "gradient" of what `mg.grad` made.
-    parent
-        The group around it, or None.
-    kind
-        ``"scope"``, ``"layer"``, ``"function"`` or ``"gradient"``.
+    name: The name of a scope, a layer or a function; "gradient" of what `mg.grad` made.
+    parent: The group around it, or None.
+    kind: ``"scope"``, ``"layer"``, ``"function"`` or ``"gradient"``.
     """
 
     __slots__ = ("kind", "lines", "name", "named", "parent")

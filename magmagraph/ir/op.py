@@ -78,19 +78,12 @@ class Effect(enum.StrEnum):
 class Sample:
     """One set of arguments that the table-generated tests call an operation with.
 
-    Attributes
-    ----------
-    inputs
-        Arrays (float ones in float64: tests cast them), one per operand; a list of arrays for a
+    inputs: Arrays (float ones in float64: tests cast them), one per operand; a list of arrays for a
         function that takes a list.
-    attrs
-        Keyword arguments of the public function.
-    gradient
-        Positions of the operands to differentiate; ``None`` means every float operand.
-    reason
-        Where `gradient` leaves a float operand out: the mathematical reason.
-    real
-        Where gradients are compared of real operands alone, though the operation takes complex
+    attrs: Keyword arguments of the public function.
+    gradient: Positions of the operands to differentiate; ``None`` means every float operand.
+    reason: Where `gradient` leaves a float operand out: the mathematical reason.
+    real: Where gradients are compared of real operands alone, though the operation takes complex
         ones: the reason.
     """
 
@@ -115,16 +108,10 @@ class BadSample:
 class Reduction:
     """How a reduction folds one element into its accumulator in generated kernels.
 
-    Attributes
-    ----------
-    identity
-        C expression of the starting accumulator (``T`` is the accumulator's type).
-    combine
-        C expression over ``a`` (accumulator) and ``b`` (element, or another accumulator).
-    blocked
-        True where float sums are taken in blocks and added in a wider type (sum).
-    indexed
-        True where the result is the position of the winning element (argmax): ``combine`` is
+    identity: C expression of the starting accumulator (``T`` is the accumulator's type).
+    combine: C expression over ``a`` (accumulator) and ``b`` (element, or another accumulator).
+    blocked: True where float sums are taken in blocks and added in a wider type (sum).
+    indexed: True where the result is the position of the winning element (argmax): ``combine`` is
         then the C condition under which element ``b`` replaces ``a``; first winner stays.
     """
 
@@ -137,12 +124,8 @@ class Reduction:
 class Pieces(NamedTuple):
     """How the result of a layout operation is put together of its operands.
 
-    Attributes
-    ----------
-    starts
-        For each operand, the position of its first element in the result along every axis.
-    value
-        What is where no operand is; None where operands are everywhere.
+    starts: For each operand, the position of its first element in the result along every axis.
+    value: What is where no operand is; None where operands are everywhere.
     """
 
     starts: tuple[Shape, ...]
@@ -152,14 +135,9 @@ class Pieces(NamedTuple):
 class ViewAxis(NamedTuple):
     """How an axis of a view runs through the operand of a layout operation.
 
-    Attributes
-    ----------
-    axis
-        The operand's axis; None where the elements are repeated.
-    start
-        The position of the first element along it.
-    step
-        How far apart neighbours are.
+    axis: The operand's axis; None where the elements are repeated.
+    start: The position of the first element along it.
+    step: How far apart neighbours are.
     """
 
     axis: int | None
@@ -174,10 +152,7 @@ ScalarRule = str | Callable[[np.dtype], str]
 class Refusal:
     """In the place of an operand's part of a gradient: an error, should that part be asked for.
 
-    Attributes
-    ----------
-    wrong, need, hint
-        The parts of the `GradientError`'s message.
+    wrong, need, hint: The parts of the `GradientError`'s message.
     """
 
     wrong: str
@@ -199,17 +174,13 @@ Parts = Sequence["Node | Refusal | None"]
 class Scalar:
     """Compute one element in generated kernels.
 
-    Attributes
-    ----------
-    expression
-        C expression over operands ``a, b, c, d``, or a function from the operand dtype to one; None
-        where there is none. ``$name(...)`` is a math function resolved to the dtype's variant
-        (``$exp`` is ``expf`` or ``exp``); ``T`` is the computing type. Int literals only, or
-        ``(T)0.5``.
-    commutative
-        Whether the two operands may change places.
-    epilogue
-        Name under which libraries compute it behind a product: "bias" (a sum), "relu", "gelu".
+    expression: C expression over operands ``a, b, c, d``, or a function from the operand dtype to
+        one; None where there is none. ``$name(...)`` is a math function resolved to the dtype's
+        variant (``$exp`` is ``expf`` or ``exp``); ``T`` is the computing type. Int literals only,
+        or ``(T)0.5``.
+    commutative: Whether the two operands may change places.
+    epilogue: Name under which libraries compute it behind a product: "bias" (a sum), "relu",
+        "gelu".
     """
 
     expression: ScalarRule | None = None
@@ -221,23 +192,17 @@ class Scalar:
 class Kernel:
     """Run an operation that is not fused; `runtime.families` has its kernels.
 
-    Attributes
-    ----------
-    into
-        ``into(xp, target, *arrays, **attrs)``: the value, written into an array. Without it
-        the result of `Op.evaluate` is copied: a second array for as long. For an operation with
-        several results `target` is a tuple.
-    workspace
-        ``workspace(*types, **attrs)``: bytes that `into` needs beside operands and results. They
-        are planned with all other memory, and given to it as ``workspace=``, an array of uint8.
-    scratch
-        ``scratch(node, threads)``: bytes that its compiled kernel needs beside operands and
+    into: ``into(xp, target, *arrays, **attrs)``: the value, written into an array. Without it the
+        result of `Op.evaluate` is copied: a second array for as long. For an operation with several
+        results `target` is a tuple.
+    workspace: ``workspace(*types, **attrs)``: bytes that `into` needs beside operands and results.
+        They are planned with all other memory, and given to it as ``workspace=``, an array of
+        uint8.
+    scratch: ``scratch(node, threads)``: bytes that its compiled kernel needs beside operands and
         results, for at most so many threads; planned with all other memory.
-    algorithms
-        ``algorithms(node)``: values of the attribute ``algorithm`` to choose from by trial, where
-        the node leaves the choice open; empty where it does not.
-    capturable
-        False where `into` must not run while a CUDA graph is captured.
+    algorithms: ``algorithms(node)``: values of the attribute ``algorithm`` to choose from by trial,
+        where the node leaves the choice open; empty where it does not.
+    capturable: False where `into` must not run while a CUDA graph is captured.
     """
 
     into: Callable[..., object] | None = None
@@ -251,19 +216,13 @@ class Kernel:
 class Layout:
     """Describe a result that is the first operand in another form.
 
-    Attributes
-    ----------
-    alias
-        True where the result is the operand's buffer seen with another shape (reshape).
-    view
-        ``view(node)``: for each axis of the result, the operand's axis that it runs along, where
+    alias: True where the result is the operand's buffer seen with another shape (reshape).
+    view: ``view(node)``: for each axis of the result, the operand's axis that it runs along, where
         it begins there, and its step. A layout operation has this rule where its result is a view
         of the operand, for all sizes.
-    pieces
-        ``pieces(node)``: where each operand is in the result, for an operation that puts its
+    pieces: ``pieces(node)``: where each operand is in the result, for an operation that puts its
         operands beside each other, or among constants; None for a node that leaves gaps.
-    fades
-        True where freezing replaces the node by the operand: the operation marks a value in the
+    fades: True where freezing replaces the node by the operand: the operation marks a value in the
         user's graph, and means nothing to passes.
     """
 
@@ -277,14 +236,10 @@ class Layout:
 class Linalg:
     """Describe the matrices that an operation makes or reads.
 
-    Attributes
-    ----------
-    facts
-        ``facts(node, known)``: what holds of the matrices that it makes, see
+    facts: ``facts(node, known)``: what holds of the matrices that it makes, see
         `ops.rules.matrix_facts`.
-    factored
-        ``factored(node, lu, pivots, transposed)``: the same value, from the LU factors of its first
-        operand (of whose transpose, where `transposed`).
+    factored: ``factored(node, lu, pivots, transposed)``: the same value, from the LU factors of its
+        first operand (of whose transpose, where `transposed`).
     """
 
     facts: Callable[..., Any] | None = None
@@ -295,16 +250,11 @@ class Linalg:
 class Precision:
     """Limit what lower precision may do to an operation.
 
-    Attributes
-    ----------
-    policy
-        "allow", "keep" or "follow", see `Op.policy`; empty: what the kind has.
-    mixed
-        Of a product: which attributes of mixed precision it takes. ``compute`` is "tf32" where
+    policy: "allow", "keep" or "follow", see `Op.policy`; empty: what the kind has.
+    mixed: Of a product: which attributes of mixed precision it takes. ``compute`` is "tf32" where
         float32 operands are rounded to 11 digits before they are multiplied; ``result`` is the
         dtype, float32, in which sums of products of 16-bit operands are stored.
-    factors
-        Of a product: positions of the operands that are multiplied, which may be rounded; None
+    factors: Of a product: positions of the operands that are multiplied, which may be rounded; None
         where all float operands are.
     """
 
@@ -317,14 +267,9 @@ class Precision:
 class Tests:
     """Give the generated tests of an operation its arguments and the expected results.
 
-    Attributes
-    ----------
-    samples, bad_samples
-        Make the arguments.
-    reference
-        ``reference(*arrays, **attrs)`` of NumPy or SciPy: the expected result.
-    loses
-        What bounds the error at extreme arguments, where it is not the rounding of the result:
+    samples, bad_samples: Make the arguments.
+    reference: ``reference(*arrays, **attrs)`` of NumPy or SciPy: the expected result.
+    loses: What bounds the error at extreme arguments, where it is not the rounding of the result:
         "difference" (the rounding of the argument), "exponent" (that of the result's logarithm).
         The docstring says so, and tests/ops/test_extremes.py tests it.
     """
@@ -356,51 +301,36 @@ _POLICIES = {  # of `Op.policy`; all other kinds keep float32, and so does what 
 class Op:
     """Define one operation.
 
-    Attributes
-    ----------
-    name
-        Unique name.
-    kind, effect
-        See `Kind` and `Effect`.
-    rule
-        ``rule(call, *types, **attrs) -> Type`` (or a tuple of them): the shape and dtype rule.
+    name: Unique name.
+    kind, effect: See `Kind` and `Effect`.
+    rule: ``rule(call, *types, **attrs) -> Type`` (or a tuple of them): the shape and dtype rule.
         ``call`` (a `Call`) broadcasts, unifies and makes errors.
-    attributes
-        Name -> type, of attributes: ``{"mode": "Literal['clip', 'wrap']"}``. An annotated keyword
-        of `rule` needs no line, unless the line says more than the annotation. The types are those
-        of `magmagraph.ir.attributes`. A node has no other attributes, and none of another type.
-    evaluate
-        ``evaluate(xp, *arrays, **attrs)``: the array expression, ``xp`` being numpy or cupy.
+    attributes: Name -> type, of attributes: ``{"mode": "Literal['clip', 'wrap']"}``. An annotated
+        keyword of `rule` needs no line, unless the line says more than the annotation. The types
+        are those of `magmagraph.ir.attributes`. A node has no other attributes, and none of another
+        type.
+    evaluate: ``evaluate(xp, *arrays, **attrs)``: the array expression, ``xp`` being numpy or cupy.
         Extents in attrs are concrete ints by then. Float16 and bfloat16 operands of arithmetic
         kinds arrive as float32; the caller casts the result to the node's dtype.
-    gradient
-        ``gradient(node, cotangent) -> tuple of Node | None``, one per input, written with
+    gradient: ``gradient(node, cotangent) -> tuple of Node | None``, one per input, written with
         ordinary operations. ``None`` where no gradient flows, a `Refusal` where it is not known.
         For an operation with several results ``cotangent`` is a tuple, one for each result, None
         where nothing reads it.
-    no_gradient
-        Where `gradient` is None: the mathematical reason (piecewise constant, integer valued).
-    dtypes
-        The float and complex dtypes of operands; all of them (`INEXACT`) for what moves values
+    no_gradient: Where `gradient` is None: the mathematical reason (piecewise constant, integer
+        valued).
+    dtypes: The float and complex dtypes of operands; all of them (`INEXACT`) for what moves values
         without looking at them.
-    numerics
-        How exact it is, a row of the tolerance table: exact, stable, reassoc, half.
-    flops
-        ``flops(*types, **attrs)`` extents of work; None counts one per element of the result.
-    function
-        The public function, which converts and promotes its arguments: ``mg.<name>``.
-    namespace
-        The name of the namespace of `function`, where there is one: the function is then
-        ``mg.<namespace>.<name>``, and the record is named so, or ``<namespace>_<name>`` where
-        the name alone is taken.
-    doc
-        One line for the tables.
-    scalar, kernel, layout, linalg, precision, tests
-        See `Scalar`, `Kernel`, `Layout`, `Linalg`, `Precision` and `Tests`.
-    reduction
-        For reductions: how elements are folded.
-    batching
-        How `mg.vmap` maps it over an axis that its operands have in front, a word or a rule:
+    numerics: How exact it is, a row of the tolerance table: exact, stable, reassoc, half.
+    flops: ``flops(*types, **attrs)`` extents of work; None counts one per element of the result.
+    function: The public function, which converts and promotes its arguments: ``mg.<name>``.
+    namespace: The name of the namespace of `function`, where there is one: the function is then
+        ``mg.<namespace>.<name>``, and the record is named so, or ``<namespace>_<name>`` where the
+        name alone is taken.
+    doc: One line for the tables; the summary of the docstring of `function` unless said.
+    scalar, kernel, layout, linalg, precision, tests: See `Scalar`, `Kernel`, `Layout`, `Linalg`,
+        `Precision` and `Tests`.
+    reduction: For reductions: how elements are folded.
+    batching: How `mg.vmap` maps it over an axis that its operands have in front, a word or a rule:
 
         - ``"elementwise"`` (what an elementwise operation has unless said): operands broadcast;
         - ``"axes"`` (what a reduction has): the attributes ``axis`` and ``axes``, where they
@@ -415,11 +345,9 @@ class Op:
           has the result (a tuple has a node for each result of an operation with several).
           `ops.rules.batching` helps to write it;
         - empty: it runs once for each position in a loop. Right, and slow.
-    sharding
-        What it makes of operands of which each rank has its own rows: a word or a rule, see
+    sharding: What it makes of operands of which each rank has its own rows: a word or a rule, see
         `ops.rules.sharding`. Where it is empty, kind and `batching` decide.
-    onnx
-        The ONNX operator of the same operands and meaning, or a rule; see `ops.rules.onnx_forms`.
+    onnx: The ONNX operator of the same operands and meaning, or a rule; see `ops.rules.onnx_forms`.
         Empty where it has no form there.
     """
 
@@ -447,6 +375,10 @@ class Op:
     sharding: str | Callable[[Node, Sequence[int | None]], int | str] = ""
     onnx: str | Callable[..., Any] = ""
     tests: Tests = Tests()
+
+    def __post_init__(self) -> None:
+        if not self.doc:
+            self.__dict__["doc"] = _summary(self.function)
 
     def __call__(self, *inputs: Node, name: str | None = None, **attrs: Any) -> Node:
         """Run the shape rule and make a node; operands must be nodes of the right dtypes."""
@@ -536,18 +468,30 @@ class Composite:
     """A public function made of operations: listed, documented and tested like an `Op`.
 
     Attributes are those of `Op` of the same names; `no_gradient` gives the mathematical reason
-    where the function has none.
+    where the function has none. `name` and `doc` are the function's name and the summary of its
+    docstring, where they are not given.
     """
 
-    name: str
-    kind: Kind
     function: Callable[..., Any]
+    kind: Kind
+    name: str = ""
     doc: str = ""
     namespace: str = ""
     dtypes: tuple[str, ...] = REAL
     numerics: str = "stable"
     no_gradient: str = ""
     tests: Tests = Tests()
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            self.__dict__["name"] = self.function.__name__
+        if not self.doc:
+            self.__dict__["doc"] = _summary(self.function)
+
+
+def _summary(function: Callable[..., Any] | None) -> str:
+    """Return the first paragraph of a docstring in one line."""
+    return " ".join((getattr(function, "__doc__", None) or "").partition("\n\n")[0].split())
 
 
 @functools.cache

@@ -35,21 +35,13 @@ class Place(enum.StrEnum):
 class Slot:
     """One piece of memory.
 
-    Attributes
-    ----------
-    index
-        Position in `Plan.slots`.
-    place
-        Where it comes from.
-    size
-        Bytes: an int, or a formula in the named dimensions.
-    owner
-        FEED: the input's `Key`. STATE: the `State`. CONSTANT: the array. RESULT: the position of
+    index: Position in `Plan.slots`.
+    place: Where it comes from.
+    size: Bytes: an int, or a formula in the named dimensions.
+    owner: FEED: the input's `Key`. STATE: the `State`. CONSTANT: the array. RESULT: the position of
         the output. ARENA: None.
-    first, last
-        The first and the last step in which its content is alive.
-    offset
-        ARENA, once bound: bytes from the start of the block, a multiple of 64.
+    first, last: The first and the last step in which its content is alive.
+    offset: ARENA, once bound: bytes from the start of the block, a multiple of 64.
     """
 
     index: int
@@ -103,37 +95,24 @@ def _no_refusal(node: Node, device: str) -> str | None:
 class KernelFamily:
     """One way to run steps: the operations that it takes, and its builders.
 
-    Attributes
-    ----------
-    name
-        As printed plans show it.
-    takes
-        ``takes(node)``: whether it is for the node's operation at all.
-    role
-        See `Role`.
-    refusal
-        ``refusal(node, device)``: why it does not run this node there, for people to read; None
-        where it does.
-    can_fail
-        Whether running it may raise; such steps come before the commit point.
-    in_place
-        ``in_place(node, device)``: pairs (operand, result) where the result may overwrite the
+    name: As printed plans show it.
+    takes: ``takes(node)``: whether it is for the node's operation at all.
+    role: See `Role`.
+    refusal: ``refusal(node, device)``: why it does not run this node there, for people to read;
+        None where it does.
+    can_fail: Whether running it may raise; such steps come before the commit point.
+    in_place: ``in_place(node, device)``: pairs (operand, result) where the result may overwrite the
         operand.
-    scratch
-        ``scratch(node, threads)``: bytes that its compiled function needs beside operands and
+    scratch: ``scratch(node, threads)``: bytes that its compiled function needs beside operands and
         results, for at most so many threads; what the operation's record says, unless given.
-    cpu
-        ``cpu(cells, step, number)``: the compiled function of a step and its arguments; None where
+    cpu: ``cpu(cells, step, number)``: the compiled function of a step and its arguments; None where
         the step runs in Python. It raises `fallback.Refused` where the array expression has to run.
         Without it all of them do.
-    cuda
-        ``cuda(launches, step)``: the launches of a step; None where there is nothing to compute. It
-        raises `fallback.Refused` where the array expression has to run.
-    library
-        ``library(memory, step)``: the CUDA library's graph that runs a step, where it has such
+    cuda: ``cuda(launches, step)``: the launches of a step; None where there is nothing to compute.
+        It raises `fallback.Refused` where the array expression has to run.
+    library: ``library(memory, step)``: the CUDA library's graph that runs a step, where it has such
         kernels; it raises `fallback.Refused` where it has no graph of the step.
-    cost
-        ``cost(step, sizes, multiprocessors)``: about how long the step's launch takes on a CUDA
+    cost: ``cost(step, sizes, multiprocessors)``: about how long the step's launch takes on a CUDA
         device, see `Step.cost`. Without it, a launch fills the device.
     """
 
@@ -165,45 +144,28 @@ WHOLE = 16.0  # the cost of a launch that leaves no room for another beside it
 class Step:
     """One kernel launch.
 
-    Attributes
-    ----------
-    family
-        The kernel family that runs it; `kernel` is its name.
-    node
-        The graph node it computes.
-    inputs, outputs
-        Values read and written. An output may lie in the slot of an input (in place).
-    bytes
-        Bytes that it must move: what it reads and what it writes, each once.
-    flops
-        Arithmetic, by the op record.
-    workspace
-        Slot of scratch memory, or None.
-    can_fail
-        True where running it may raise; such steps stand before the commit point.
-    refused, refused_by
-        Why a kernel family that is for the operation does not run it, and the name of that family;
-        empty where there is none. Not part of comparisons.
-    parts
-        The steps that the launch computes together, in their order; empty for one alone. What a
-        part makes that no other step reads is in a slot without memory. Of a launch that computes
-        a step up to its sums, or ends these, the one part is the whole step.
-    piece
-        Of launches that end sums one after the other, which one this is.
-    origin, results
-        The node of the graph that the step computes a part of, where `node` is not that, and which
-        of its results.
-    cost
-        About how long the launch takes beside others: 1 for one that leaves most of the device
+    family: The kernel family that runs it; `kernel` is its name.
+    node: The graph node it computes.
+    inputs, outputs: Values read and written. An output may lie in the slot of an input (in place).
+    bytes: Bytes that it must move: what it reads and what it writes, each once.
+    flops: Arithmetic, by the op record.
+    workspace: Slot of scratch memory, or None.
+    can_fail: True where running it may raise; such steps stand before the commit point.
+    refused, refused_by: Why a kernel family that is for the operation does not run it, and the name
+        of that family; empty where there is none. Not part of comparisons.
+    parts: The steps that the launch computes together, in their order; empty for one alone. What a
+        part makes that no other step reads is in a slot without memory. Of a launch that computes a
+        step up to its sums, or ends these, the one part is the whole step.
+    piece: Of launches that end sums one after the other, which one this is.
+    origin, results: The node of the graph that the step computes a part of, where `node` is not
+        that, and which of its results.
+    cost: About how long the launch takes beside others: 1 for one that leaves most of the device
         free, up to `WHOLE`.
-    follows
-        Whether it is launched directly after the step before it, and placed with it: both are
+    follows: Whether it is launched directly after the step before it, and placed with it: both are
         parts of one step of the symbolic plan.
-    stream
-        Where it is launched, 0 for the stream of the longest chain; None where steps run one after
-        the other, or are placed when they are captured.
-    waits
-        The steps of other streams that must have ended before.
+    stream: Where it is launched, 0 for the stream of the longest chain; None where steps run one
+        after the other, or are placed when they are captured.
+    waits: The steps of other streams that must have ended before.
     """
 
     family: KernelFamily
@@ -270,31 +232,20 @@ class Step:
 class Plan:
     """Steps over slots, ready for a backend.
 
-    Attributes
-    ----------
-    steps, slots
-        See `Step`, `Slot`.
-    fetches
-        For each output of the graph, the value that is returned (in a RESULT slot).
-    commit
-        Number of steps before the commit point. Steps from there on cannot fail, and only they
+    steps, slots: See `Step`, `Slot`.
+    fetches: For each output of the graph, the value that is returned (in a RESULT slot).
+    commit: Number of steps before the commit point. Steps from there on cannot fail, and only they
         write STATE slots.
-    constraints
-        Equalities between extents, checked when sizes are bound, each with the node that made it.
-    sizes
-        The bound sizes, or None while symbolic.
-    arena
-        Bytes of the arena once bound.
-    largest_live
-        Bytes of the largest set of arena slots alive in one step, once bound.
-    choices
-        What was measured and chosen when the plan was made.
-    guard
-        True where results and new values must be finite before the commit point is passed.
-    threads
-        The most threads that workspaces were planned for.
-    deterministic
-        True where two runs must give the same bits, also where a library is faster otherwise.
+    constraints: Equalities between extents, checked when sizes are bound, each with the node that
+        made it.
+    sizes: The bound sizes, or None while symbolic.
+    arena: Bytes of the arena once bound.
+    largest_live: Bytes of the largest set of arena slots alive in one step, once bound.
+    choices: What was measured and chosen when the plan was made.
+    guard: True where results and new values must be finite before the commit point is passed.
+    threads: The most threads that workspaces were planned for.
+    deterministic: True where two runs must give the same bits, also where a library is faster
+        otherwise.
     """
 
     steps: tuple[Step, ...]

@@ -41,10 +41,7 @@ class PlanRanges:
 
     Where the arena is not laid out yet, each slot has memory of its own.
 
-    Parameters
-    ----------
-    plan
-        With sizes.
+    plan: With sizes.
     """
 
     def __init__(self, plan: Plan) -> None:

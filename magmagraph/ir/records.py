@@ -70,6 +70,8 @@ def _init(cls: type, fields: dict[str, Any]) -> Any:
     if named:
         parameters += ["*", *named]
     text = f"def __init__(self, {', '.join(parameters)}): self.__dict__.update({', '.join(pairs)})"
+    if hasattr(cls, "__post_init__"):
+        text += "; self.__post_init__()"
     locals_: dict[str, Any] = {}
     exec(text, globals_, locals_)
     init = locals_["__init__"]

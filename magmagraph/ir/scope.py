@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import GraphError, message
+from .docstrings import documented
 from .lines import named_group, open_group
 
 
 @contextmanager
+@documented
 def scope(name: str) -> Iterator[None]:
     """Let the nodes that are made in a block be a group of a name.
 
@@ -18,19 +20,9 @@ def scope(name: str) -> Iterator[None]:
     own accord. A scope changes nothing else: equal expressions of two scopes are still one node,
     in the scope of the first. Scopes may be nested; their names are joined by a slash.
 
-    Parameters
-    ----------
-    name
-        What the box is called; not empty, without a slash.
+    name: What the box is called; not empty, without a slash.
+    raises GraphError: It is no such name.
 
-    Raises
-    ------
-    GraphError
-        It is no such name.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=(3,))
     >>> with mg.scope("encoder"), mg.scope("norm"):
     ...     y = x - mg.mean(x)

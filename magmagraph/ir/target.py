@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from ..errors import DeviceError, PassError, message
+from .docstrings import documented
 from .graph import Node
 from .plan import KernelFamily, Role, Step
 from .records import record
@@ -59,32 +60,19 @@ class Target:
     )
 
     @classmethod
+    @documented
     def made_up(cls, name: str) -> Target:
         """Return the target of a device that need not be here, to look at plans for it.
 
-        Parameters
-        ----------
-        name : str
-            "a100", "h100", "h200" or "b200".
-
-        Returns
-        -------
-        Target
-            For `mg.function(..., target=)`. Nothing is measured: where passes would ask for the
-            faster of two ways, they take the first.
-
-        Raises
-        ------
-        DeviceError
-            No such device is known.
+        name (str): "a100", "h100", "h200" or "b200".
+        returns (Target): For `mg.function(..., target=)`. Nothing is measured: where passes would
+            ask for the faster of two ways, they take the first.
+        raises DeviceError: No such device is known.
 
         See Also
         --------
         function : its argument `target`.
 
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> x = mg.input("x", (100, 300))
         >>> W = mg.var("W", init=mg.init.zeros(), shape=(300, 64))
         >>> f = mg.function([x], mg.tanh(x @ W), target=mg.Target.made_up("h200"))

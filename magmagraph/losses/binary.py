@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import Sample
@@ -21,6 +22,7 @@ __all__ = ["binary_cross_entropy", "focal_loss"]
 
 
 @grouped
+@documented
 def binary_cross_entropy(
     logits: Any,
     labels: Any,
@@ -36,42 +38,21 @@ def binary_cross_entropy(
     From logits z: ``t * softplus(-z) + (1 - t) * softplus(z)``, which neither overflows nor
     cancels. From probabilities p: ``-t * log(p + epsilon) - (1 - t) * log(1 - p + epsilon)``.
 
-    Parameters
-    ----------
-    logits
-        Node or array: scores, or probabilities if not `from_logits`.
-    labels
-        Of a shape that broadcasts to it: 1 (or true) where the event happened, 0 where not, or
+    logits: Node or array: scores, or probabilities if not `from_logits`.
+    labels: Of a shape that broadcasts to it: 1 (or true) where the event happened, 0 where not, or
         its probability.
-    from_logits
-        Whether the first operand holds logits.
-    epsilon
-        Added to probabilities, so that log(0) is out of reach.
-    reduction
-        "mean" over all elements, "sum", or "none".
-    weights
-        Factors of the elements' losses, broadcast to them.
-    positive_weight
-        Factor of the term of events that happened, broadcast to it: above 1 for rare events.
+    from_logits: Whether the first operand holds logits.
+    epsilon: Added to probabilities, so that log(0) is out of reach.
+    positive_weight: Factor of the term of events that happened, broadcast to it: above 1 for rare
+        events.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> round(float(mg.binary_cross_entropy([0.0, 1000.0], [1.0, 1.0]).eval()), 4)
     0.3466
     """
-    given = floating(logits)
-    score = wide_node(given)
+    scores = floating(logits)
+    score = wide_node(scores)
     target = cast(labels, score.dtype)
     check_last_axis("binary_cross_entropy", score, target)
     other = subtract(1.0, target)
@@ -81,10 +62,11 @@ def binary_cross_entropy(
         happened = negative(log(add(score, epsilon)))
         missed = negative(log(add(subtract(1.0, score), epsilon)))
     loss = add(weighted(multiply(target, happened), positive_weight), multiply(other, missed))
-    return reduced("binary_cross_entropy", weighted(loss, weights), reduction, given.dtype)
+    return reduced("binary_cross_entropy", weighted(loss, weights), reduction, scores.dtype)
 
 
 @grouped
+@documented
 def focal_loss(
     logits: Any,
     labels: Any,
@@ -98,32 +80,13 @@ def focal_loss(
     ``(1 - p)**gamma`` times the cross-entropy, p being the probability that the logit gives to
     what happened; T. Lin et al., "Focal loss for dense object detection", ICCV 2017, equation 5.
 
-    Parameters
-    ----------
-    logits
-        Node or array of scores.
-    labels
-        Of a shape that broadcasts to it: 1 (or true) where the event happened, else 0.
-    gamma
-        The exponent: 0, or at least 1. 0 gives `binary_cross_entropy`.
-    alpha
-        In [0, 1]: factor of events that happened; the others have ``1 - alpha``. None: neither.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    logits: Node or array of scores.
+    labels: Of a shape that broadcasts to it: 1 (or true) where the event happened, else 0.
+    gamma: The exponent: 0, or at least 1. 0 gives `binary_cross_entropy`.
+    alpha: In [0, 1]: factor of events that happened; the others have ``1 - alpha``. None: neither.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast, or `gamma` or `alpha` is out of range.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast, or `gamma` or `alpha` is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.focal_loss([0.0, 5.0], [1.0, 1.0], reduction="none").eval().round(6)
     array([0.173287, 0.      ], dtype=float32)
     """
@@ -133,8 +96,8 @@ def focal_loss(
         )
     if alpha is not None and not 0 <= alpha <= 1:
         raise ShapeError(message(f"focal_loss: alpha={alpha}", need="a number in [0, 1]"))
-    given = floating(logits)
-    score = wide_node(given)
+    scores = floating(logits)
+    score = wide_node(scores)
     target = cast(labels, score.dtype)
     check_last_axis("focal_loss", score, target)
     other = subtract(1.0, target)
@@ -148,7 +111,7 @@ def focal_loss(
         loss = multiply(power(missed, float(gamma)), loss)
     if alpha is not None:
         loss = multiply(loss, add(multiply(target, alpha), multiply(other, 1.0 - alpha)))
-    return reduced("focal_loss", loss, reduction, given.dtype)
+    return reduced("focal_loss", loss, reduction, scores.dtype)
 
 
 # Records.

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -34,6 +35,7 @@ __all__ = ["cross_entropy", "nll_loss", "smooth_labels"]
 
 
 @grouped
+@documented
 def cross_entropy(
     logits: Any,
     labels: Any,
@@ -51,46 +53,25 @@ def cross_entropy(
     From logits z: ``log(sum(exp(z))) - z[label]``, or ``-sum(t * log_softmax(z))`` for
     distributions t. From probabilities p: ``-sum(t * log(p + epsilon))``.
 
-    Parameters
-    ----------
-    logits
-        Node or array with an axis of classes: scores, or probabilities if not `from_logits`.
-    labels
-        Integers, with one axis less: the classes, in ``[0, classes)``. Or, with as many axes,
+    logits: Node or array with an axis of classes: scores, or probabilities if not `from_logits`.
+    labels: Integers, with one axis less: the classes, in ``[0, classes)``. Or, with as many axes,
         one-hot rows or any distributions. Where integers are an input, or made of one by moves
         (reshape, slices) and casts, a call checks those of arrays on the host: another label is a
         `FeedError`. Labels that are computed otherwise are not checked.
-    axis
-        The axis of the classes.
-    from_logits
-        Whether the first operand holds logits.
-    epsilon
-        Added to probabilities, so that log(0) is out of reach.
-    reduction
-        "mean" over everything but the classes, "sum", or "none". With integer labels and
+    axis: The axis of the classes.
+    from_logits: Whether the first operand holds logits.
+    epsilon: Added to probabilities, so that log(0) is out of reach.
+    reduction: "mean" over everything but the classes, "sum", or "none". With integer labels and
         `weights` or `ignore_index`, the mean divides by the sum of the labels' weights.
-    weights
-        One factor for each class, of shape ``(classes,)``.
-    label_smoothing
-        In [0, 1): the part of each label that is spread evenly over all classes.
-    ignore_index
-        Rows with this integer label have loss and gradient 0 and do not count in the mean.
+    weights: One factor for each class, of shape ``(classes,)``.
+    label_smoothing: In [0, 1): the part of each label that is spread evenly over all classes.
+    ignore_index: Rows with this integer label have loss and gradient 0 and do not count in the
+        mean.
+    returns: A scalar, or without the class axis with "none"; of the float dtype of `logits`.
+    raises ShapeError: If the labels fit neither form, or a constant holds another label than those
+        of the classes; `weights` is not a number for each class, `label_smoothing` is out of range,
+        or `ignore_index` is given for distributions.
 
-    Returns
-    -------
-    Node
-        A scalar, or without the class axis with "none"; of the float dtype of `logits`.
-
-    Raises
-    ------
-    ShapeError
-        If the labels fit neither form, or a constant holds another label than those of the
-        classes; `weights` is not a number for each class, `label_smoothing` is out of range, or
-        `ignore_index` is given for distributions.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> loss = mg.cross_entropy([[0.0, 1000.0], [0.0, 0.0]], mg.constant([1, 0]))
     >>> round(float(loss.eval()), 4)
     0.3466
@@ -98,13 +79,13 @@ def cross_entropy(
     >>> round(float(loss.eval()), 4)
     0.2877
     """
-    given = floating(logits)
+    scores = floating(logits)
     target = as_node(labels)
-    call = Call(CROSS_ENTROPY, (given, target))
-    axis = call.axis(axis, given.ndim)
+    call = Call(CROSS_ENTROPY, (scores, target))
+    axis = call.axis(axis, scores.ndim)
     if not 0 <= label_smoothing < 1:
         raise call.shape_error(f"label_smoothing={label_smoothing}", need="a number in [0, 1)")
-    score = wide_node(given)
+    score = wide_node(scores)
     factors = _class_weights(call, weights, score, axis)
     if target.ndim == score.ndim - 1:
         _check_classes(call, "logits", score, target, axis)
@@ -115,7 +96,7 @@ def cross_entropy(
             shift, total = log(add(score, epsilon)), None
         return _of_classes(
             call, shift, total, target, axis, factors, label_smoothing, ignore_index, reduction,
-            given.dtype,
+            scores.dtype,
         )  # fmt: skip
     if target.ndim != score.ndim:
         raise call.shape_error(
@@ -142,7 +123,7 @@ def cross_entropy(
         loss = subtract(whole, sum(multiply(share, shift), axis))
     else:
         loss = negative(sum(multiply(share, log(add(score, epsilon))), axis))
-    return reduced("cross_entropy", loss, reduction, given.dtype)
+    return reduced("cross_entropy", loss, reduction, scores.dtype)
 
 
 def _check_classes(call: Call, what: str, score: Node, target: Node, axis: int) -> None:
@@ -211,34 +192,19 @@ def _of_classes(
 
 
 @grouped
+@documented
 def smooth_labels(labels: Any, smoothing: float, axis: int = -1) -> Node:
     """Spread a part of each distribution evenly over all classes.
 
     ``(1 - smoothing) * labels + smoothing / classes``; C. Szegedy et al., "Rethinking the
     Inception architecture for computer vision", CVPR 2016, section 7.
 
-    Parameters
-    ----------
-    labels
-        Node or array of distributions, such as one-hot rows.
-    smoothing
-        In [0, 1).
-    axis
-        The axis of the classes.
+    labels: Node or array of distributions, such as one-hot rows.
+    smoothing: In [0, 1).
+    axis: The axis of the classes.
+    returns: Of the shape and float dtype of `labels`.
+    raises ShapeError: If `smoothing` is out of range, or the axis.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `labels`.
-
-    Raises
-    ------
-    ShapeError
-        If `smoothing` is out of range, or the axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.smooth_labels([[0.0, 1.0]], 0.5).eval()
     array([[0.25, 0.75]], dtype=float32)
     """
@@ -254,6 +220,7 @@ def smooth_labels(labels: Any, smoothing: float, axis: int = -1) -> Node:
 
 
 @grouped
+@documented
 def nll_loss(
     log_probabilities: Any,
     labels: Any,
@@ -268,46 +235,27 @@ def nll_loss(
     ``-weights[label] * log_probabilities[label]``: what `cross_entropy` computes of logits, for
     rows that `log_softmax` made already.
 
-    Parameters
-    ----------
-    log_probabilities
-        Node or array with an axis of classes.
-    labels
-        Integers, with one axis less: the classes, in ``[0, classes)``; checked as those of
+    log_probabilities: Node or array with an axis of classes.
+    labels: Integers, with one axis less: the classes, in ``[0, classes)``; checked as those of
         `cross_entropy`.
-    axis
-        The axis of the classes.
-    weights
-        One factor for each class, of shape ``(classes,)``.
-    ignore_index
-        Rows with this label have loss and gradient 0 and do not count in the mean.
-    reduction
-        "mean" (the sum divided by the sum of the labels' weights), "sum", or "none".
+    axis: The axis of the classes.
+    weights: One factor for each class, of shape ``(classes,)``.
+    ignore_index: Rows with this label have loss and gradient 0 and do not count in the mean.
+    reduction: "mean" (the sum divided by the sum of the labels' weights), "sum", or "none".
+    returns: A scalar, or without the class axis with "none".
+    raises DTypeError: If the labels are not integers.
+    raises ShapeError: If the shapes do not fit, or a constant holds another label than those of the
+        classes.
 
-    Returns
-    -------
-    Node
-        A scalar, or without the class axis with "none".
-
-    Raises
-    ------
-    DTypeError
-        If the labels are not integers.
-    ShapeError
-        If the shapes do not fit, or a constant holds another label than those of the classes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> scores = mg.log_softmax([[0.0, 1000.0], [0.0, 0.0]])
     >>> round(float(mg.nll_loss(scores, mg.constant([1, 0])).eval()), 4)
     0.3466
     """
-    given = floating(log_probabilities)
+    logarithms = floating(log_probabilities)
     target = as_node(labels)
-    call = Call(NLL_LOSS, (given, target))
-    axis = call.axis(axis, given.ndim)
-    logs = wide_node(given)
+    call = Call(NLL_LOSS, (logarithms, target))
+    axis = call.axis(axis, logarithms.ndim)
+    logs = wide_node(logarithms)
     if target.ndim != logs.ndim - 1:
         raise call.shape_error(
             f"labels of {target.ndim} axes for log-probabilities of {logs.ndim}",
@@ -316,7 +264,7 @@ def nll_loss(
     _check_classes(call, "log-probabilities", logs, target, axis)
     factors = _class_weights(call, weights, logs, axis)
     return _of_classes(
-        call, logs, None, target, axis, factors, 0.0, ignore_index, reduction, given.dtype
+        call, logs, None, target, axis, factors, 0.0, ignore_index, reduction, logarithms.dtype
     )
 
 
@@ -392,10 +340,8 @@ def _nll_reference(
 
 
 CROSS_ENTROPY = Composite(
-    name="cross_entropy",
     kind=Kind.REDUCTION,
     function=cross_entropy,
-    doc="Cross-entropy between labels and class probabilities.",
     tests=Tests(
         samples=lambda: [
             Sample((_LOGITS, _CLASSES)),
@@ -453,10 +399,8 @@ CROSS_ENTROPY = Composite(
     numerics="reassoc",
 )
 NLL_LOSS = Composite(
-    name="nll_loss",
     kind=Kind.REDUCTION,
     function=nll_loss,
-    doc="The negative log-likelihood of classes.",
     tests=Tests(
         samples=lambda: [
             Sample((_LOGITS, _CLASSES)),
@@ -480,10 +424,8 @@ NLL_LOSS = Composite(
     numerics="reassoc",
 )
 SMOOTH_LABELS = Composite(
-    name="smooth_labels",
     kind=Kind.ELEMENTWISE,
     function=smooth_labels,
-    doc="Distributions of which a part is spread evenly over all classes.",
     tests=Tests(
         samples=lambda: [
             Sample((_ROWS,), {"smoothing": 0.1}),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.op import BadSample, Composite, Kind, Sample, Tests
 from ..ops.control.identities import stop_gradient
@@ -19,26 +20,16 @@ from ..ops.reduction.statistics import mean
 REDUCTIONS = ("mean", "sum", "none")
 
 
+@documented
 def shifted(x: Node, axes: int | Sequence[int]) -> Node:
     """Return `x` less its largest element along axes, so that exponentials cannot overflow.
 
     What is computed of it does not depend on the shift, so no gradient flows through it.
 
-    Parameters
-    ----------
-    x : Node
-        Scores, of any float dtype.
-    axes
-        The axes along which the largest element is taken.
+    x (Node): Scores, of any float dtype.
+    axes: The axes along which the largest element is taken.
+    returns: Of the shape and dtype of `x`; the largest element along the axes is 0.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`; the largest element along the axes is 0.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> from magmagraph.losses import shifted
     >>> shifted(mg.constant([1000.0, 1002.0]), 0).eval()
     array([-2.,  0.], dtype=float32)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -38,33 +39,18 @@ __all__ = [
 
 
 @grouped
+@documented
 def cosine_similarity(x: Any, y: Any, axis: int = -1, epsilon: float = 1e-8) -> Node:
     """Compute the cosine of the angle between vectors.
 
     ``sum(x * y) / (max(norm(x), epsilon) * max(norm(y), epsilon))`` along an axis.
 
-    Parameters
-    ----------
-    x, y
-        Nodes or arrays, broadcast against each other.
-    axis
-        The axis of the vectors' elements.
-    epsilon
-        The smallest length that is divided by: the similarity to a vector of zeros is 0.
+    x, y: Nodes or arrays, broadcast against each other.
+    axis: The axis of the vectors' elements.
+    epsilon: The smallest length that is divided by: the similarity to a vector of zeros is 0.
+    returns: Of the broadcast shape without the axis, and the promoted float dtype.
+    raises ShapeError: If the shapes do not broadcast, or the axis is out of range.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape without the axis, and the promoted float dtype.
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast, or the axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cosine_similarity([[3.0, 4.0]], [[6.0, 8.0]]).eval()
     array([1.], dtype=float32)
     """
@@ -80,6 +66,7 @@ def cosine_similarity(x: Any, y: Any, axis: int = -1, epsilon: float = 1e-8) -> 
 
 
 @grouped
+@documented
 def cosine_embedding_loss(
     x: Any,
     y: Any,
@@ -93,32 +80,14 @@ def cosine_embedding_loss(
 
     ``1 - cosine`` where the label is 1, else ``max(0, cosine - margin)``.
 
-    Parameters
-    ----------
-    x, y
-        Nodes or arrays, broadcast against each other.
-    labels
-        1 for pairs that belong together, -1 for others; broadcast to the pairs.
-    margin
-        The largest cosine that costs nothing for pairs that do not belong together.
-    axis
-        The axis of the vectors' elements.
-    reduction
-        "mean" over all pairs, "sum", or "none".
+    x, y: Nodes or arrays, broadcast against each other.
+    labels: 1 for pairs that belong together, -1 for others; broadcast to the pairs.
+    margin: The largest cosine that costs nothing for pairs that do not belong together.
+    axis: The axis of the vectors' elements.
+    reduction: "mean" over all pairs, "sum", or "none".
+    returns: A scalar, or of the shape of the pairs with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the shape of the pairs with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, y = [[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [2.0, 0.0]]
     >>> mg.cosine_embedding_loss(x, y, mg.constant([1, -1]), reduction="none").eval()
     array([1., 1.], dtype=float32)
@@ -131,6 +100,7 @@ def cosine_embedding_loss(
 
 
 @grouped
+@documented
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -147,34 +117,15 @@ def triplet_margin_loss(
     V. Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional
     neural networks", BMVC 2016.
 
-    Parameters
-    ----------
-    anchor, positive, negative
-        Nodes or arrays of vectors, broadcast against each other.
-    margin
-        How much farther the negative should be.
-    p
-        The distance d is the p-norm of the difference; its gradient is 0 where it is 0.
-    axis
-        The axis of the vectors' elements.
-    swap
-        Take ``min(d(anchor, negative), d(positive, negative))`` as the distance of the negative.
-    reduction
-        "mean" over all triplets, "sum", or "none".
+    anchor, positive, negative: Nodes or arrays of vectors, broadcast against each other.
+    margin: How much farther the negative should be.
+    p: The distance d is the p-norm of the difference; its gradient is 0 where it is 0.
+    axis: The axis of the vectors' elements.
+    swap: Take ``min(d(anchor, negative), d(positive, negative))`` as the distance of the negative.
+    reduction: "mean" over all triplets, "sum", or "none".
+    returns: A scalar, or of the shape of the triplets with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the shape of the triplets with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.triplet_margin_loss([[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 1.0]]).eval()
     array(5., dtype=float32)
     """
@@ -190,6 +141,7 @@ def triplet_margin_loss(
 
 
 @grouped
+@documented
 def info_nce(
     anchors: Any,
     positives: Any,
@@ -204,30 +156,13 @@ def info_nce(
     partner among all positives; A. van den Oord, Y. Li, O. Vinyals, "Representation learning with
     contrastive predictive coding", 2018, equation 4.
 
-    Parameters
-    ----------
-    anchors, positives
-        Nodes or arrays of shape ``(N, D)``: row i of both is a pair.
-    temperature
-        Divides the similarities: a number or a scalar node.
-    symmetric
-        Average with the loss of finding each positive's anchor.
-    reduction
-        "mean" over the pairs, "sum", or "none".
+    anchors, positives: Nodes or arrays of shape ``(N, D)``: row i of both is a pair.
+    temperature: Divides the similarities: a number or a scalar node.
+    symmetric: Average with the loss of finding each positive's anchor.
+    reduction: "mean" over the pairs, "sum", or "none".
+    returns: A scalar, or of shape ``(N,)`` with "none".
+    raises ShapeError: If the operands are not two matrices of one shape.
 
-    Returns
-    -------
-    Node
-        A scalar, or of shape ``(N,)`` with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the operands are not two matrices of one shape.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[1.0, 0.0], [0.0, 1.0]])
     >>> round(float(mg.info_nce(x, x, temperature=1.0).eval()), 4)
     0.3133
@@ -307,10 +242,8 @@ def _info_nce_reference(
 
 
 COSINE_SIMILARITY = Composite(
-    name="cosine_similarity",
     kind=Kind.REDUCTION,
     function=cosine_similarity,
-    doc="The cosine of the angle between vectors.",
     tests=Tests(
         samples=lambda: [
             Sample((_SCORES, _OTHER)),
@@ -354,10 +287,8 @@ TRIPLET_MARGIN = loss_record(
     ],
 )
 INFO_NCE = Composite(
-    name="info_nce",
     kind=Kind.REDUCTION,
     function=info_nce,
-    doc="The contrastive loss of pairs within a batch.",
     tests=Tests(
         samples=lambda: [
             Sample((_SCORES, _THIRD), {"temperature": 0.5}),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import Call, Sample
@@ -20,6 +21,7 @@ __all__ = ["dice_loss", "kl_divergence"]
 
 
 @grouped
+@documented
 def kl_divergence(
     log_predictions: Any,
     targets: Any,
@@ -33,33 +35,15 @@ def kl_divergence(
     ``sum(t * (log(t) - log_predictions))`` along an axis; S. Kullback, R. Leibler, "On information
     and sufficiency", Annals of Mathematical Statistics 22, 1951.
 
-    Parameters
-    ----------
-    log_predictions
-        Node or array of logarithms of probabilities.
-    targets
-        Probabilities, or with `log_target` their logarithms; broadcast against the predictions.
-        Where a target is 0 its term is 0.
-    axis
-        The axis of the classes, which are added up.
-    log_target
-        Whether `targets` holds logarithms.
-    reduction
-        "mean" over everything but the classes, "sum", or "none".
+    log_predictions: Node or array of logarithms of probabilities.
+    targets: Probabilities, or with `log_target` their logarithms; broadcast against the
+        predictions. Where a target is 0 its term is 0.
+    axis: The axis of the classes, which are added up.
+    log_target: Whether `targets` holds logarithms.
+    reduction: "mean" over everything but the classes, "sum", or "none".
+    returns: A scalar, or without the class axis with "none".
+    raises ShapeError: If the shapes do not broadcast, or the axis is out of range.
 
-    Returns
-    -------
-    Node
-        A scalar, or without the class axis with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast, or the axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> logs = mg.log_softmax([[0.0, 0.0]])
     >>> round(float(mg.kl_divergence(logs, [[1.0, 0.0]]).eval()), 4)
     0.6931
@@ -78,6 +62,7 @@ def kl_divergence(
 
 
 @grouped
+@documented
 def dice_loss(
     probabilities: Any,
     labels: Any,
@@ -91,30 +76,13 @@ def dice_loss(
     ``1 - (2 sum(p t) + smooth) / (sum(p) + sum(t) + smooth)``; F. Milletari, N. Navab, S. Ahmadi,
     "V-Net", 3DV 2016, with the sums of Dice's coefficient unsquared.
 
-    Parameters
-    ----------
-    probabilities, labels
-        Nodes or arrays of one shape, broadcast against each other.
-    axis
-        The axes of one set: pixels, as a rule. None: all of them.
-    smooth
-        Added above and below, so that two empty sets overlap wholly.
-    reduction
-        "mean" over the sets, "sum", or "none".
+    probabilities, labels: Nodes or arrays of one shape, broadcast against each other.
+    axis: The axes of one set: pixels, as a rule. None: all of them.
+    smooth: Added above and below, so that two empty sets overlap wholly.
+    reduction: "mean" over the sets, "sum", or "none".
+    returns: A scalar, or without the axes of a set with "none".
+    raises ShapeError: If the shapes do not broadcast, or an axis is out of range.
 
-    Returns
-    -------
-    Node
-        A scalar, or without the axes of a set with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast, or an axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> round(float(mg.dice_loss([1.0, 1.0, 0.0], [1.0, 0.0, 0.0], smooth=0.0).eval()), 4)
     0.3333
     """

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -47,33 +48,15 @@ def _slack(name: str, scores: Any, labels: Any) -> tuple[Node, np.dtype]:
 
 
 @grouped
+@documented
 def hinge(scores: Any, labels: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute ``max(0, 1 - labels * scores)``, the loss of support vector machines.
 
-    Parameters
-    ----------
-    scores
-        Node or array.
-    labels
-        -1 or 1, broadcast against the scores.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    scores: Node or array.
+    labels: -1 or 1, broadcast against the scores.
+    returns: A scalar, or of the broadcast shape with "none". At the margin the gradient is 0.
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none". At the margin the gradient is 0.
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.hinge([0.5, 2.0, 1.0], [1.0, 1.0, -1.0], reduction="none").eval()
     array([0.5, 0. , 2. ], dtype=float32)
     """
@@ -82,35 +65,17 @@ def hinge(scores: Any, labels: Any, *, weights: Any = None, reduction: str = "me
 
 
 @grouped
+@documented
 def squared_hinge(
     scores: Any, labels: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Node:
     """Compute ``max(0, 1 - labels * scores)**2``: a hinge without a kink.
 
-    Parameters
-    ----------
-    scores
-        Node or array.
-    labels
-        -1 or 1, broadcast against the scores.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    scores: Node or array.
+    labels: -1 or 1, broadcast against the scores.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.squared_hinge([0.5, 2.0, 1.0], [1.0, 1.0, -1.0], reduction="none").eval()
     array([0.25, 0.  , 4.  ], dtype=float32)
     """
@@ -119,6 +84,7 @@ def squared_hinge(
 
 
 @grouped
+@documented
 def multi_margin(
     scores: Any,
     labels: Any,
@@ -135,59 +101,38 @@ def multi_margin(
     K. Crammer, Y. Singer, "On the algorithmic implementation of multiclass kernel-based vector
     machines", JMLR 2, 2001, with the sum in the place of the largest.
 
-    Parameters
-    ----------
-    scores
-        Node or array with an axis of classes.
-    labels
-        Integers, with one axis less: the classes y, in ``[0, classes)``; checked as those of
+    scores: Node or array with an axis of classes.
+    labels: Integers, with one axis less: the classes y, in ``[0, classes)``; checked as those of
         `cross_entropy`.
-    p
-        1 or 2.
-    margin
-        The lead that is asked for.
-    axis
-        The axis of the classes.
-    weights
-        One factor for each class, of shape ``(classes,)``.
-    reduction
-        "mean" over everything but the classes, "sum", or "none".
+    p: 1 or 2.
+    margin: The lead that is asked for.
+    axis: The axis of the classes.
+    weights: One factor for each class, of shape ``(classes,)``.
+    reduction: "mean" over everything but the classes, "sum", or "none".
+    returns: A scalar, or without the class axis with "none".
+    raises DTypeError: If the labels are not integers.
+    raises ShapeError: If the shapes do not fit, or `p` is neither 1 nor 2.
 
-    Returns
-    -------
-    Node
-        A scalar, or without the class axis with "none".
-
-    Raises
-    ------
-    DTypeError
-        If the labels are not integers.
-    ShapeError
-        If the shapes do not fit, or `p` is neither 1 nor 2.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.multi_margin([[0.5, 1.0, -3.0, 0.0]], mg.constant([1])).eval()
     array(0.125, dtype=float32)
     """
-    given, target = floating(scores), as_node(labels)
-    call = Call(MULTI_MARGIN, (given, target))
-    axis = call.axis(axis, given.ndim)
+    values, target = floating(scores), as_node(labels)
+    call = Call(MULTI_MARGIN, (values, target))
+    axis = call.axis(axis, values.ndim)
     if p not in (1, 2):
         raise call.shape_error(f"p={p}", need="1 or 2")
     if not is_integer(target.dtype):
         raise call.dtype_error(f"labels of dtype {target.dtype.name}", need="integers")
-    rows = (*given.shape[:axis], *given.shape[axis + 1 :])
+    rows = (*values.shape[:axis], *values.shape[axis + 1 :])
     if target.ndim != len(rows):
         raise call.shape_error(
-            f"labels of {target.ndim} axes for scores of {given.ndim}", need="one axis less"
+            f"labels of {target.ndim} axes for scores of {values.ndim}", need="one axis less"
         )
     for left, right in zip(rows, target.shape, strict=True):
         call.unify(left, right, "extents of scores and labels")
-    score = wide_node(given)
-    target = class_labels(call, target, given.shape[axis])
-    chosen = is_class(target, given.shape[axis], axis)
+    score = wide_node(values)
+    target = class_labels(call, target, values.shape[axis])
+    chosen = is_class(target, values.shape[axis], axis)
     right_score = restored(sum(where(chosen, score, 0.0), axis), (axis,))
     slack = relu(add(subtract(score, right_score), margin))
     loss = mean(where(chosen, 0.0, square(slack) if p == 2 else slack), axis)
@@ -195,46 +140,29 @@ def multi_margin(
         factors = as_node(weights, score.dtype)
         if factors.ndim != 1:
             raise call.shape_error(
-                f"weights has shape {factors.shape}", need=f"shape ({given.shape[axis]},)"
+                f"weights has shape {factors.shape}", need=f"shape ({values.shape[axis]},)"
             )
-        call.unify(factors.shape[0], given.shape[axis], "extents of weights and of the classes")
-        line: list[Extent] = [1] * given.ndim
+        call.unify(factors.shape[0], values.shape[axis], "extents of weights and of the classes")
+        line: list[Extent] = [1] * values.ndim
         line[axis] = factors.shape[0]
         row = reshape(cast(factors, score.dtype), line)
         loss = multiply(loss, sum(where(chosen, row, 0.0), axis))
-    return reduced("multi_margin", loss, reduction, given.dtype)
+    return reduced("multi_margin", loss, reduction, values.dtype)
 
 
 @grouped
+@documented
 def margin_ranking_loss(
     first: Any, second: Any, labels: Any, *, margin: float = 0.0, reduction: str = "mean"
 ) -> Node:
     """Compute ``max(0, margin - labels * (first - second))``.
 
-    Parameters
-    ----------
-    first, second
-        Nodes or arrays of scores, broadcast against each other.
-    labels
-        1 where the first should be ranked higher, -1 where the second; broadcast to them.
-    margin
-        The lead that is asked for.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    first, second: Nodes or arrays of scores, broadcast against each other.
+    labels: 1 where the first should be ranked higher, -1 where the second; broadcast to them.
+    margin: The lead that is asked for.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.margin_ranking_loss([1.0, 2.0], [3.0, 1.0], [1.0, 1.0], reduction="none").eval()
     array([2., 0.], dtype=float32)
     """
@@ -303,10 +231,8 @@ SQUARED_HINGE = loss_record(
     ],
 )
 MULTI_MARGIN = Composite(
-    name="multi_margin",
     kind=Kind.REDUCTION,
     function=multi_margin,
-    doc="By how much the right class fails to lead every other by a margin.",
     tests=Tests(
         samples=lambda: [
             Sample((_SCORES, _CLASSES)),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import grouped
 from ..ir.op import Sample
@@ -39,31 +40,14 @@ def _check_positive(name: str, what: str, value: Any, zero: bool = False) -> Non
 
 
 @grouped
+@documented
 def mse(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute the mean squared error.
 
-    Parameters
-    ----------
-    prediction, target
-        Nodes or arrays, broadcast against each other.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    prediction, target: Nodes or arrays, broadcast against each other.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.mse([1.0, 2.0], [1.0, 4.0]).eval()
     array(2., dtype=float32)
     """
@@ -72,32 +56,15 @@ def mse(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "
 
 
 @grouped
+@documented
 def mae(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute the mean absolute error; also named `l1_loss`.
 
-    Parameters
-    ----------
-    prediction, target
-        Nodes or arrays, broadcast against each other.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
-
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none". Where both are equal the gradient is
+    prediction, target: Nodes or arrays, broadcast against each other.
+    returns: A scalar, or of the broadcast shape with "none". Where both are equal the gradient is
         that of `absolute` at 0: 1 by the prediction, -1 by the target.
+    raises ShapeError: If the shapes do not broadcast.
 
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.mae([1.0, 2.0], [1.0, 4.0]).eval()
     array(1., dtype=float32)
     """
@@ -106,6 +73,7 @@ def mae(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "
 
 
 @grouped
+@documented
 def huber(
     prediction: Any,
     target: Any,
@@ -120,30 +88,11 @@ def huber(
     ``delta * (abs(r) - delta / 2)``; P. Huber, "Robust estimation of a location parameter",
     Annals of Mathematical Statistics 35, 1964.
 
-    Parameters
-    ----------
-    prediction, target
-        Nodes or arrays, broadcast against each other.
-    delta
-        Where the line begins: a positive number, or a node.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    prediction, target: Nodes or arrays, broadcast against each other.
+    delta: Where the line begins: a positive number, or a node.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast, or `delta` is a number that is not positive.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast, or `delta` is a number that is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.huber([0.5, 4.0], [0.0, 0.0], reduction="none").eval()
     array([0.125, 3.5  ], dtype=float32)
     """
@@ -157,6 +106,7 @@ def huber(
 
 
 @grouped
+@documented
 def smooth_l1(
     prediction: Any,
     target: Any,
@@ -170,30 +120,11 @@ def smooth_l1(
     With ``r = prediction - target``: ``r**2 / (2 beta)`` where ``abs(r) < beta``, else
     ``abs(r) - beta / 2``; R. Girshick, "Fast R-CNN", ICCV 2015, equation 3.
 
-    Parameters
-    ----------
-    prediction, target
-        Nodes or arrays, broadcast against each other.
-    beta
-        Where the line begins: a number; 0 gives `mae`.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    prediction, target: Nodes or arrays, broadcast against each other.
+    beta: Where the line begins: a number; 0 gives `mae`.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast, or `beta` is negative.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast, or `beta` is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.smooth_l1([0.5, 4.0], [0.0, 0.0], beta=2.0, reduction="none").eval()
     array([0.0625, 3.    ], dtype=float32)
     """
@@ -207,6 +138,7 @@ def smooth_l1(
 
 
 @grouped
+@documented
 def log_cosh(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
     """Compute the logarithm of the hyperbolic cosine of the error.
 
@@ -214,28 +146,10 @@ def log_cosh(prediction: Any, target: Any, *, weights: Any = None, reduction: st
     It neither overflows nor cancels: ``log1p(2 sinh(r / 2)**2)`` near 0, elsewhere
     ``softplus(2 r) - r - log(2)``.
 
-    Parameters
-    ----------
-    prediction, target
-        Nodes or arrays, broadcast against each other.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    prediction, target: Nodes or arrays, broadcast against each other.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.log_cosh([0.01, 1000.0], [0.0, 0.0], reduction="none").eval().round(5)
     array([5.000000e-05, 9.993068e+02], dtype=float32)
     """
@@ -248,6 +162,7 @@ def log_cosh(prediction: Any, target: Any, *, weights: Any = None, reduction: st
 
 
 @grouped
+@documented
 def poisson_nll(
     prediction: Any,
     target: Any,
@@ -262,38 +177,17 @@ def poisson_nll(
 
     From logarithms of rates z: ``exp(z) - t z``. From rates p: ``p - t log(p + epsilon)``.
 
-    Parameters
-    ----------
-    prediction
-        Node or array: the logarithms of the rates, or the rates.
-    target
-        The counts; broadcast against the prediction.
-    log_input
-        Whether `prediction` holds logarithms.
-    full
-        Add the term ``log(t!)``, which does not depend on the prediction, by `lgamma`, so that the
-        loss is minus the logarithm of a probability. PyTorch and Optax add Stirling's approximation
-        ``t log(t) - t + log(2 pi t) / 2`` for counts above 1: it is less by up to ``1 / (12 t)``.
-    epsilon
-        Added to rates, so that log(0) is out of reach.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
+    prediction: Node or array: the logarithms of the rates, or the rates.
+    target: The counts; broadcast against the prediction.
+    log_input: Whether `prediction` holds logarithms.
+    full: Add the term ``log(t!)``, which does not depend on the prediction, by `lgamma`, so that
+        the loss is minus the logarithm of a probability. PyTorch and Optax add Stirling's
+        approximation ``t log(t) - t + log(2 pi t) / 2`` for counts above 1: it is less by up to ``1
+        / (12 t)``.
+    epsilon: Added to rates, so that log(0) is out of reach.
+    returns: A scalar, or of the broadcast shape with "none".
+    raises ShapeError: If the shapes do not broadcast.
 
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none".
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> round(float(mg.poisson_nll([0.0], [3.0], full=True).eval()), 4)
     2.7918
     """
@@ -310,6 +204,7 @@ def poisson_nll(
 
 
 @grouped
+@documented
 def gaussian_nll(
     prediction: Any,
     target: Any,
@@ -324,35 +219,14 @@ def gaussian_nll(
 
     ``(log(v) + (prediction - target)**2 / v) / 2`` with ``v = max(variance, epsilon)``.
 
-    Parameters
-    ----------
-    prediction, target
-        Nodes or arrays, broadcast against each other: the means, and what was seen.
-    variance
-        Broadcast against them; positive.
-    full
-        Add the constant ``log(2 pi) / 2``.
-    epsilon
-        The smallest variance.
-    weights
-        Factors of the elements' losses, broadcast to them.
-    reduction
-        "mean" over all elements, "sum", or "none".
-
-    Returns
-    -------
-    Node
-        A scalar, or of the broadcast shape with "none". No gradient flows to a variance below
+    prediction, target: Nodes or arrays, broadcast against each other: the means, and what was seen.
+    variance: Broadcast against them; positive.
+    full: Add the constant ``log(2 pi) / 2``.
+    epsilon: The smallest variance.
+    returns: A scalar, or of the broadcast shape with "none". No gradient flows to a variance below
         `epsilon`.
+    raises ShapeError: If the shapes do not broadcast.
 
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.gaussian_nll([1.0], [3.0], [1.0]).eval()
     array(2., dtype=float32)
     """

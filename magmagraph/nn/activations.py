@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import functional
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.op import Kind
 from ..ops import TABLE
@@ -34,22 +35,13 @@ __all__ = ["activation", "activation_name", "linear", "rbf"]
 Function = Callable[[Node], Node]
 
 
+@documented
 def linear(x: Node) -> Node:
     """Return the value itself: the activation of a layer without one.
 
-    Parameters
-    ----------
-    x : Node
-        Of any shape and dtype.
+    x (Node): Of any shape and dtype.
+    returns: The same node.
 
-    Returns
-    -------
-    Node
-        The same node.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("n",))
     >>> mg.nn.linear(x) is x
     True
@@ -57,22 +49,13 @@ def linear(x: Node) -> Node:
     return x
 
 
+@documented
 def rbf(x: Node) -> Node:
     """Return ``exp(-x**2)``, the Gaussian radial basis function of a distance.
 
-    Parameters
-    ----------
-    x
-        Node or array of distances; ints become floats.
+    x: Node or array of distances; ints become floats.
+    returns: Of the shape and float dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.rbf(mg.constant([0.0, 1.0])).eval().round(4)
     array([1.    , 0.3679], dtype=float32)
     """
@@ -94,17 +77,10 @@ _FAMILIES = (
 def activation(given: Any) -> Function:
     """Return an activation function.
 
-    Parameters
-    ----------
-    given
-        A function of a node; its name: that of any function of magmagraph which takes one operand
-        and keeps its shape ("relu", "gelu", "softmax", "tanh", ...), "gelu_tanh", "rbf", or
+    given: A function of a node; its name: that of any function of magmagraph which takes one
+        operand and keeps its shape ("relu", "gelu", "softmax", "tanh", ...), "gelu_tanh", "rbf", or
         "linear"; None is "linear".
-
-    Raises
-    ------
-    ConfigError
-        If there is no such function.
+    raises ConfigError: If there is no such function.
     """
     if given is None:
         return linear

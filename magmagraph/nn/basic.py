@@ -11,6 +11,7 @@ from ..dtypes import is_integer
 from ..errors import ConfigError, DTypeError, ShapeError, message
 from ..functional.dropping import dropout, spatial_dropout
 from ..ir.dims import parse_shape
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import as_node
 from ..ops.elementwise.arithmetic import add
@@ -35,21 +36,15 @@ __all__ = [
 ]
 
 
+@documented
 class Input(Layer):
     """Say what a network takes: the shape of one example, and its dtype.
 
-    Parameters
-    ----------
-    shape : sequence of int, str or None
-        Without the axis of the batch.
-    dtype : optional
-        float32 (`mg.config.float_dtype`) unless said; "int32" for what an `Embedding` looks up.
-    name : str, optional
-        Of the input.
+    shape (sequence of int, str or None): Without the axis of the batch.
+    dtype (optional): float32 (`mg.config.float_dtype`) unless said; "int32" for what an `Embedding`
+        looks up.
+    name (str, optional): Of the input.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.Input((784,), name="x")()
     <input 'x' float32[batch, 784]>
     """
@@ -73,30 +68,21 @@ class Input(Layer):
         return node
 
 
+@documented
 class Dense(Layer):
     """Connect every unit with every feature: ``activation(x @ kernel + bias)``.
 
-    Parameters
-    ----------
-    units : int
-        The number of units.
-    activation : str or callable, optional
-        Of the result.
-    bias : bool
-        Whether there is one.
-    kernel_init, bias_init
-        See `Layer.weight`.
-    **options
-        Of every `Layer`: name, weight_decay, regularizer, trainable.
+    units (int): The number of units.
+    activation (str or callable, optional): Of the result.
+    bias (bool): Whether there is one.
+    kernel_init, bias_init: See `Layer.weight`.
+    **options: Of every `Layer`: name, weight_decay, regularizer, trainable.
 
     Notes
     -----
     The last axis of the input is that of the features; the kernel has shape
     ``(features, units)``.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 3))
     >>> mg.nn.Dense(2, activation="relu")(x).shape
     (batch, 2)
@@ -144,20 +130,14 @@ class Output(Dense):
     """
 
 
+@documented
 class Activation(Layer):
     """Apply a function to every value.
 
-    Parameters
-    ----------
-    function : str or callable
-        The name of a function of magmagraph that keeps the shape of its operand ("sigmoid",
-        "relu", "tanh", "softmax", "gelu", ...), "rbf" (``exp(-x**2)``), or a function of a node.
-    **options
-        Of every `Layer`.
+    function (str or callable): The name of a function of magmagraph that keeps the shape of its
+        operand ("sigmoid", "relu", "tanh", "softmax", "gelu", ...), "rbf" (``exp(-x**2)``), or a
+        function of a node.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.Activation("rbf")(mg.constant([0.0, 1.0])).eval().round(4)
     array([1.    , 0.3679], dtype=float32)
     """
@@ -190,22 +170,13 @@ class Flatten(Layer):
         return reshape(x, (x.shape[0], width))
 
 
+@documented
 class Reshape(Layer):
     """Give each example another shape.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Without the axis of the batch; one extent may be -1.
+    shape (sequence of int): Without the axis of the batch; one extent may be -1.
+    raises ShapeError: When called, if an example has another number of elements.
 
-    Raises
-    ------
-    ShapeError
-        When called, if an example has another number of elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.Reshape((1, 28, 28))(mg.var("x", shape=("batch", 784))).shape
     (batch, 1, 28, 28)
     """
@@ -242,17 +213,12 @@ class Reshape(Layer):
         return reshape(x, (x.shape[0], *self.shape))
 
 
+@documented
 class Dropout(Layer):
     """Set values to zero at random while training, see `mg.dropout`.
 
-    Parameters
-    ----------
-    rate : float
-        Probability of a value to be dropped, in [0, 1).
+    rate (float): Probability of a value to be dropped, in [0, 1).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([1.0, 2.0])
     >>> mg.nn.Dropout(0.5)(x).eval()
     array([1., 2.], dtype=float32)
@@ -277,30 +243,16 @@ class SpatialDropout(Dropout):
     _drop = staticmethod(spatial_dropout)
 
 
+@documented
 class Embedding(Layer):
     """Look up a row of a table for each integer.
 
-    Parameters
-    ----------
-    rows : int
-        How many integers there are: ids lie in ``[0, rows)``.
-    width : int
-        Of a row.
-    table_init
-        See `Layer.weight`.
-    padding_index : int, optional
-        The row of this id is not trained.
-    **options
-        Of every `Layer`.
+    rows (int): How many integers there are: ids lie in ``[0, rows)``.
+    width (int): Of a row.
+    table_init: See `Layer.weight`.
+    padding_index (int, optional): The row of this id is not trained.
+    raises DTypeError: When called, if the input does not hold integers.
 
-    Raises
-    ------
-    DTypeError
-        When called, if the input does not hold integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> ids = mg.var("ids", shape=("batch", 8), dtype="int32")
     >>> mg.nn.Embedding(65, 16)(ids).shape
     (batch, 8, 16)

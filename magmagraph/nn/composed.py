@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import ConfigError, ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.elementwise.arithmetic import add
 from ..ops.shape.joining import concatenate
@@ -29,21 +30,13 @@ def _listed(layers: Any, who: str) -> list[Layer]:
     return given
 
 
+@documented
 class Sequential(Layer):
     """Apply layers one after the other.
 
-    Parameters
-    ----------
-    layers : sequence of Layer, or Layer
-        In this order.
-    *more : Layer
-        What follows, where layers stand one by one: ``Sequential(first, second)``.
-    **options
-        Of every `Layer`.
+    layers (sequence of Layer, or Layer): In this order.
+    *more (Layer): What follows, where layers stand one by one: ``Sequential(first, second)``.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> block = mg.nn.Sequential([mg.nn.Dense(8, "relu"), mg.nn.Dense(2)])
     >>> block(mg.var("x", shape=("batch", 4))).shape
     (batch, 2)
@@ -64,30 +57,18 @@ class Sequential(Layer):
         return x
 
 
+@documented
 class Residual(Layer):
     """Add what layers make of a value to the value: ``activation(x + layers(x))``.
 
     K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016.
 
-    Parameters
-    ----------
-    layers : Layer or sequence of Layer
-        Applied one after the other.
-    shortcut : Layer or sequence of Layer, optional
-        Applied to the value that is added, where its shape has to change.
-    activation : str or callable, optional
-        Of the sum.
-    **options
-        Of every `Layer`.
+    layers (Layer or sequence of Layer): Applied one after the other.
+    shortcut (Layer or sequence of Layer, optional): Applied to the value that is added, where its
+        shape has to change.
+    activation (str or callable, optional): Of the sum.
+    raises ShapeError: When called, if the layers change the shape and no shortcut does.
 
-    Raises
-    ------
-    ShapeError
-        When called, if the layers change the shape and no shortcut does.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> block = mg.nn.Residual([mg.nn.Dense(4, "relu"), mg.nn.Dense(4)])
     >>> block(mg.var("x", shape=("batch", 4))).shape
     (batch, 4)
@@ -139,17 +120,12 @@ class Add(Layer):
         return total
 
 
+@documented
 class Concatenate(Layer):
     """Join several values along an axis.
 
-    Parameters
-    ----------
-    axis : int
-        The axis.
+    axis (int): The axis.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 3))
     >>> mg.nn.Concatenate()(x, x).shape
     (batch, 6)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convolution.functions import conv1d, conv2d, conv3d
 from ..ops.convolution.transpose import conv1d_transpose, conv2d_transpose, conv3d_transpose
@@ -125,38 +126,22 @@ def _moved(init: Any, places: tuple[int, int]) -> Any:
     return make
 
 
+@documented
 class Conv2D(_Convolution):
     """Slide windows of weights over images, see `mg.conv2d`.
 
-    Parameters
-    ----------
-    filters : int
-        Channels of the result.
-    window : int or pair of int
-        Height and width of the window.
-    activation : str or callable, optional
-        Of the result.
-    stride, padding, dilation, groups
-        As of `mg.conv2d`.
-    layout : str, optional
-        "NCHW", channels first, unless said; or "NHWC".
-    bias : bool
-        Whether there is one.
-    kernel_init, bias_init
-        See `Layer.weight`. Initializers see the kernel as ``(filters, channels, *window)``.
-    **options
-        Of every `Layer`.
+    filters (int): Channels of the result.
+    window (int or pair of int): Height and width of the window.
+    activation (str or callable, optional): Of the result.
+    stride, padding, dilation, groups: As of `mg.conv2d`.
+    layout (str, optional): "NCHW", channels first, unless said; or "NHWC".
+    bias (bool): Whether there is one.
+    kernel_init, bias_init: See `Layer.weight`. Initializers see the kernel as ``(filters, channels,
+        *window)``.
+    raises ConfigError: If an argument is out of range; by a call, if the groups do not divide
+        channels or filters.
+    raises ShapeError: By a call on what is no ``(batch, channels, height, width)``.
 
-    Raises
-    ------
-    ConfigError
-        If an argument is out of range; by a call, if the groups do not divide channels or filters.
-    ShapeError
-        By a call on what is no ``(batch, channels, height, width)``.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 1, 28, 28))
     >>> mg.nn.Conv2D(8, 5, activation="relu")(x).shape
     (batch, 8, 24, 24)
@@ -225,23 +210,15 @@ class _Depthwise(_Convolution):
         super().build(x)
 
 
+@documented
 class DepthwiseConv2D(_Depthwise):
     """Slide windows of its own over each channel of images.
 
-    Parameters
-    ----------
-    window : int or pair of int
-        Height and width of the window.
-    activation : str or callable, optional
-        Of the result.
-    multiplier : int
-        Results of each channel: the result has ``channels * multiplier``.
-    **options
-        As of `Conv2D`, without `groups`; and of every `Layer`.
+    window (int or pair of int): Height and width of the window.
+    activation (str or callable, optional): Of the result.
+    multiplier (int): Results of each channel: the result has ``channels * multiplier``.
+    **options: As of `Conv2D`, without `groups`; and of every `Layer`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.DepthwiseConv2D(3, multiplier=2)(mg.var("x", shape=("batch", 4, 9, 9))).shape
     (batch, 8, 7, 7)
     """
@@ -314,33 +291,20 @@ class _Separable(Layer):
         return made
 
 
+@documented
 class SeparableConv2D(_Separable):
     """Filter each channel of images by itself, then mix the channels of each pixel.
 
     F. Chollet, "Xception: deep learning with depthwise separable convolutions", CVPR 2017.
 
-    Parameters
-    ----------
-    filters : int
-        Channels of the result.
-    window : int or pair of int
-        Height and width of the window of the first, depthwise convolution.
-    activation : str or callable, optional
-        Of the result.
-    multiplier : int
-        Results of each channel between both.
-    stride, padding, dilation, layout
-        As of `Conv2D`, for the first one.
-    bias : bool
-        Whether the second one has a bias.
-    kernel_init, bias_init
-        See `Layer.weight`.
-    **options
-        Of every `Layer`.
+    filters (int): Channels of the result.
+    window (int or pair of int): Height and width of the window of the first, depthwise convolution.
+    activation (str or callable, optional): Of the result.
+    multiplier (int): Results of each channel between both.
+    stride, padding, dilation, layout: As of `Conv2D`, for the first one.
+    bias (bool): Whether the second one has a bias.
+    kernel_init, bias_init: See `Layer.weight`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.SeparableConv2D(16, 3)
     >>> layer(mg.var("x", shape=("batch", 4, 9, 9))).shape
     (batch, 16, 7, 7)
@@ -389,30 +353,21 @@ class _Transposed(_Convolution):
         return (channels, share, *self.window), _moved(init, (1, 0))
 
 
+@documented
 class Conv2DTranspose(_Transposed):
     """Spread each element of images over a window, see `mg.conv2d_transpose`.
 
     With ``stride=2`` images get twice as large: the other half of a network that `Conv2D` with the
     same arguments made smaller.
 
-    Parameters
-    ----------
-    filters : int
-        Channels of the result.
-    window : int or pair of int
-        Height and width of the window.
-    activation : str or callable, optional
-        Of the result.
-    output_padding : int or pair of int
-        Rows and columns that are added at the end of the result.
-    **options
-        As of `Conv2D`, with padding, stride and groups as of `mg.conv2d_transpose`; and of every
-        `Layer`. The kernel has shape ``(channels, filters / groups, *window)``, with channels last
-        ``(*window, filters / groups, channels)``.
+    filters (int): Channels of the result.
+    window (int or pair of int): Height and width of the window.
+    activation (str or callable, optional): Of the result.
+    output_padding (int or pair of int): Rows and columns that are added at the end of the result.
+    **options: As of `Conv2D`, with padding, stride and groups as of `mg.conv2d_transpose`; and of
+        every `Layer`. The kernel has shape ``(channels, filters / groups, *window)``, with channels
+        last ``(*window, filters / groups, channels)``.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 16, 7, 7))
     >>> mg.nn.Conv2DTranspose(8, 4, stride=2, padding=1)(x).shape
     (batch, 8, 14, 14)

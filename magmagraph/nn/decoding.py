@@ -41,19 +41,12 @@ class Decoding:
     written. So a step adds its rows to it, which is done in place; what it looks at are the rows
     from before, and its own apart.
 
-    Parameters
-    ----------
-    rows, capacity
-        Sequences, and the most positions of one.
-    caches
-        By layer and number of its call: two variables each, filled by the prompt's graph.
-    lengths
-        In the graph of the prompt: how many positions each sequence has, int ``(rows,)``.
-    positions
-        In the graph of a step: those of its tokens, int ``(rows, 1)``.
-    parents
-        The sequences whose caches those of a step go on with, int ``(rows,)``; their own unless
-        said.
+    rows, capacity: Sequences, and the most positions of one.
+    caches: By layer and number of its call: two variables each, filled by the prompt's graph.
+    lengths: In the graph of the prompt: how many positions each sequence has, int ``(rows,)``.
+    positions: In the graph of a step: those of its tokens, int ``(rows, 1)``.
+    parents: The sequences whose caches those of a step go on with, int ``(rows,)``; their own
+        unless said.
     """
 
     def __init__(

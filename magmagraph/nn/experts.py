@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ConfigError, message
 from ..functional.probabilities import softmax
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.control.identities import stop_gradient
 from ..ops.convert import cast
@@ -31,6 +32,7 @@ from .layer import Layer, count, features, float_node
 __all__ = ["MixtureOfExperts"]
 
 
+@documented
 class MixtureOfExperts(Layer):
     """Send each position through a few of many feed-forward layers, and add what they give.
 
@@ -39,47 +41,28 @@ class MixtureOfExperts(Layer):
     layer", ICLR 2017; W. Fedus, B. Zoph, N. Shazeer, "Switch transformers", 2022 (``active=1``); A.
     Jiang et al., "Mixtral of experts", 2024 (``active=2, gated=True, activation="silu"``).
 
-    Parameters
-    ----------
-    experts : int
-        How many there are.
-    hidden : int
-        Wide units of each expert.
-    activation : str or callable
-        Of the wide units, or of their gates.
-    active : int
-        Experts of each position.
-    gated : bool
-        Whether wide units are gated, as in `FeedForward`.
-    capacity : float, optional
-        An expert takes at most ``capacity * active * positions / experts`` positions of a call,
-        first choices first; what is beyond gets nothing of it. Only those are computed. Without a
-        capacity every expert computes every position, which is exact, and costs ``experts /
-        active`` times as much.
-    normalized : bool, optional
-        Whether the shares of the active experts add up to 1; True unless ``active=1``, whose share
-        is the router's probability.
-    return_balance : bool
-        Give ``(y, balance)``, where `balance` is a scalar to add to the loss, times some 0.01: 1
-        where all experts have as many positions, and more else (Switch transformers, equation 4).
-    kernel_init
-        Of each matrix of an expert, and of the router; see `Layer.weight`.
-    **options
-        Of every `Layer`.
-
-    Raises
-    ------
-    ConfigError
-        If `active` is more than `experts`, or an argument is out of range.
+    experts (int): How many there are.
+    hidden (int): Wide units of each expert.
+    activation (str or callable): Of the wide units, or of their gates.
+    active (int): Experts of each position.
+    gated (bool): Whether wide units are gated, as in `FeedForward`.
+    capacity (float, optional): An expert takes at most ``capacity * active * positions / experts``
+        positions of a call, first choices first; what is beyond gets nothing of it. Only those are
+        computed. Without a capacity every expert computes every position, which is exact, and costs
+        ``experts / active`` times as much.
+    normalized (bool, optional): Whether the shares of the active experts add up to 1; True unless
+        ``active=1``, whose share is the router's probability.
+    return_balance (bool): Give ``(y, balance)``, where `balance` is a scalar to add to the loss,
+        times some 0.01: 1 where all experts have as many positions, and more else (Switch
+        transformers, equation 4).
+    kernel_init: Of each matrix of an expert, and of the router; see `Layer.weight`.
+    raises ConfigError: If `active` is more than `experts`, or an argument is out of range.
 
     Notes
     -----
     The last axis of the input is that of the features; all axes before it are positions. The
     result has the shape of the input.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.MixtureOfExperts(8, 32, "silu", active=2, gated=True)
     >>> layer(mg.var("x", shape=("batch", "length", 16))).shape
     (batch, length, 16)

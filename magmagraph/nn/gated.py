@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.elementwise.arithmetic import multiply
 from .activations import activation as function_of
@@ -14,6 +15,7 @@ from .layer import Layer, count, features
 __all__ = ["GLU", "FeedForward", "SwiGLU"]
 
 
+@documented
 class GLU(Layer):
     """Multiply dense units by gates: ``(x @ kernel + bias) * activation(x @ gate + gate_bias)``.
 
@@ -21,22 +23,11 @@ class GLU(Layer):
     activations N. Shazeer, "GLU variants improve transformer", 2020. Without weights the function
     is `mg.glu`.
 
-    Parameters
-    ----------
-    units : int
-        Of the result, along the last axis.
-    activation : str or callable
-        Of the gates.
-    bias : bool
-        Whether both products have biases.
-    kernel_init
-        See `Layer.weight`.
-    **options
-        Of every `Layer`.
+    units (int): Of the result, along the last axis.
+    activation (str or callable): Of the gates.
+    bias (bool): Whether both products have biases.
+    kernel_init: See `Layer.weight`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.GLU(5, "silu")
     >>> layer(mg.var("x", shape=("batch", 3))).shape, sorted(layer.weights())
     ((batch, 5), ['gate/bias', 'gate/kernel', 'value/bias', 'value/kernel'])
@@ -62,34 +53,21 @@ class GLU(Layer):
         return multiply(self.value(x), self.gate(x))
 
 
+@documented
 class FeedForward(Layer):
     """Apply two dense layers to each position: wide units, and back to the width of the input.
 
     A. Vaswani et al., "Attention is all you need", NIPS 2017, section 3.3. With ``gated=True`` the
     wide units are a `GLU` with the activation as gate.
 
-    Parameters
-    ----------
-    hidden : int
-        Wide units.
-    activation : str or callable
-        Of the wide units, or of their gates.
-    width : int, optional
-        Of the result; that of the input unless said.
-    gated : bool
-        Whether the wide units are gated, which takes a third matrix.
-    dropout : float
-        Probability of a wide unit to be dropped, in training.
-    bias : bool
-        Whether the dense layers have biases.
-    kernel_init, output_init
-        Of the first and of the last dense layer; see `Layer.weight`.
-    **options
-        Of every `Layer`.
+    hidden (int): Wide units.
+    activation (str or callable): Of the wide units, or of their gates.
+    width (int, optional): Of the result; that of the input unless said.
+    gated (bool): Whether the wide units are gated, which takes a third matrix.
+    dropout (float): Probability of a wide unit to be dropped, in training.
+    bias (bool): Whether the dense layers have biases.
+    kernel_init, output_init: Of the first and of the last dense layer; see `Layer.weight`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.FeedForward(32, "gelu")(mg.var("x", shape=("batch", "length", 8))).shape
     (batch, length, 8)
     """
@@ -139,26 +117,18 @@ class FeedForward(Layer):
         return made
 
 
+@documented
 class SwiGLU(FeedForward):
     """Apply the gated dense layers of today's language models to each position.
 
     ``(silu(x @ gate) * (x @ value)) @ output``; N. Shazeer, "GLU variants improve transformer",
     2020, equation 6: a `FeedForward` with ``gated=True``, silu and no biases.
 
-    Parameters
-    ----------
-    hidden : int
-        Wide units.
-    width : int, optional
-        Of the result; that of the input unless said.
-    bias : bool
-        Whether there are biases.
-    **options
-        As of `FeedForward`.
+    hidden (int): Wide units.
+    width (int, optional): Of the result; that of the input unless said.
+    bias (bool): Whether there are biases.
+    **options: As of `FeedForward`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.SwiGLU(16)
     >>> layer(mg.var("x", shape=("batch", 6))).shape, len(layer.variables)
     ((batch, 6), 3)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..errors import ShapeError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.products.contraction import matmul
 from ..ops.shape.arrange import swapaxes
@@ -17,6 +18,7 @@ from .transformer import TransformerDecoder
 __all__ = ["LanguageModel"]
 
 
+@documented
 class LanguageModel(Layer):
     """Give the logits of the next token at each position of a sequence of tokens.
 
@@ -25,36 +27,22 @@ class LanguageModel(Layer):
     ``rotary=True, norm="rms", gated=True, activation="silu", bias=False`` one of Llama's form (H.
     Touvron et al., 2023).
 
-    Parameters
-    ----------
-    vocabulary : int
-        Tokens are integers in ``[0, vocabulary)``.
-    width, heads, blocks : int
-        Of the residual stream, of attention, and how many blocks there are.
-    hidden : int, optional
-        Wide units of a block; four times the width unless said.
-    positions : int, optional
-        Length of a table of learned positions; none unless said, as with `rotary`.
-    activation, norm, eps, gated, bias, key_heads, rotary
-        As of `TransformerDecoder`.
-    dropout : float
-        Of the embeddings, and as of `TransformerDecoder`.
-    tied : bool
-        Whether the logits are products with the embeddings, or have a matrix of their own.
-    kernel_init
-        Of all matrices; those that add to the residual stream are smaller by the root of their
-        number, where it is a normal distribution.
-    **options
-        Of every `Layer`.
+    vocabulary (int): Tokens are integers in ``[0, vocabulary)``.
+    width, heads, blocks (int): Of the residual stream, of attention, and how many blocks there are.
+    hidden (int, optional): Wide units of a block; four times the width unless said.
+    positions (int, optional): Length of a table of learned positions; none unless said, as with
+        `rotary`.
+    activation, norm, eps, gated, bias, key_heads, rotary: As of `TransformerDecoder`.
+    dropout (float): Of the embeddings, and as of `TransformerDecoder`.
+    tied (bool): Whether the logits are products with the embeddings, or have a matrix of their own.
+    kernel_init: Of all matrices; those that add to the residual stream are smaller by the root of
+        their number, where it is a normal distribution.
 
     Notes
     -----
     From int tokens ``(batch, length)`` to logits ``(batch, length, vocabulary)``. `mg.generate`
     writes with it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.LanguageModel(50, 16, 4, 2, positions=32)
     >>> layer(mg.var("ids", shape=("batch", "length"), dtype="int32")).shape
     (batch, length, 50)

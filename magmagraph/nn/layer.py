@@ -19,6 +19,7 @@ from ..errors import ConfigError, GraphError, ShapeError, message
 from ..function.defaults import stateful
 from ..help.argument_errors import tell_methods
 from ..init import zeros
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.html import preformatted, table_html
 from ..ir.identity import WeakMap, is_among
@@ -127,20 +128,17 @@ def name_layers(layers: Sequence[Layer]) -> None:
             layer.name = name
 
 
+@documented
 class Layer:
     """The base of all layers: subclass it with `build` and `call`.
 
-    Parameters
-    ----------
-    name : str, optional
-        Its name: in pictures, in tables, and of its weights. Made from the class unless said.
-    weight_decay : float, optional
-        In the place of the optimizer's, for those weights of this layer that decay (kernels; not
-        biases, scales and offsets).
-    regularizer : Penalty, optional
-        A penalty on the weights that decay, added to the loss (`mg.regularize`).
-    trainable : bool
-        False keeps the weights as they are.
+    name (str, optional): Its name: in pictures, in tables, and of its weights. Made from the class
+        unless said.
+    weight_decay (float, optional): In the place of the optimizer's, for those weights of this layer
+        that decay (kernels; not biases, scales and offsets).
+    regularizer (Penalty, optional): A penalty on the weights that decay, added to the loss
+        (`mg.regularize`).
+    trainable (bool): False keeps the weights as they are.
 
     Notes
     -----
@@ -155,9 +153,6 @@ class Layer:
     no ``training=training``, and a `call` that does not use `training` needs not take it. A class
     of PyTorch's form, whose method is `forward`, works as well.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> class Scale(mg.nn.Layer):
     ...     def build(self, x):
     ...         self.factor = self.weight("factor", (x.shape[-1],), "ones")
@@ -236,6 +231,7 @@ class Layer:
 
     # What a subclass uses.
 
+    @documented
     def weight(
         self,
         name: str,
@@ -248,25 +244,14 @@ class Layer:
     ) -> Variable:
         """Make a weight.
 
-        Parameters
-        ----------
-        name
-            Its name within the layer.
-        shape
-            Extents, all ints.
-        init
-            The name of an initializer of `mg.init`, or a tuple of its name and arguments; a
+        name: Its name within the layer.
+        shape: Extents, all ints.
+        init: The name of an initializer of `mg.init`, or a tuple of its name and arguments; a
             function ``(shape, dtype)``; or a value. Named ones are seeded by the model.
-        dtype
-            `mg.config.float_dtype` unless said.
-        trainable
-            Whether an optimizer renews it; running statistics are not.
-        decays
-            Whether weight decay and penalties are for it.
-
-        Returns
-        -------
-        Variable
+        dtype: `mg.config.float_dtype` unless said.
+        trainable: Whether an optimizer renews it; running statistics are not.
+        decays: Whether weight decay and penalties are for it.
+        returns (Variable):
         """
         if not isinstance(name, str):
             raise ConfigError(message(f"a weight is named {name!r}", need="a string"))
@@ -408,23 +393,16 @@ class Layer:
 
     # Calling it.
 
+    @documented
     def __call__(self, *inputs: Any, training: bool | None = None, **options: Any) -> Any:
         """Apply the layer to nodes.
 
-        Parameters
-        ----------
-        *inputs
-            Nodes or arrays.
-        training
-            Whether dropout drops and batch statistics are used: as the layer whose `call` this is
-            in, and else False, unless given. A model repeats calls with False for its training
-            step.
-        **options
-            What else the layer's `call` takes.
-
-        Returns
-        -------
-        Node, or a tuple of nodes
+        *inputs: Nodes or arrays.
+        training: Whether dropout drops and batch statistics are used: as the layer whose `call`
+            this is in, and else False, unless given. A model repeats calls with False for its
+            training step.
+        **options: What else the layer's `call` takes.
+        returns (Node, or a tuple of nodes):
         """
         if not hasattr(self, "_weights"):
             raise GraphError(

@@ -8,32 +8,24 @@ from ..function.defaults import stateful
 from ..functional.batch_normalization import batch_norm, running_statistics
 from ..functional.channel_normalization import group_norm, instance_norm
 from ..functional.normalization import layer_norm, rms_norm
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from .layer import Layer, count, features
 
 __all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
 
 
+@documented
 class BatchNorm(Layer):
     """Normalize each channel over the batch, see `mg.batch_norm`.
 
     While training the statistics are the batch's own, and running ones are renewed as default
     updates of the result (`mg.stateful`); otherwise the running ones are used.
 
-    Parameters
-    ----------
-    axis : int
-        The axis of the channels: 1, or -1 for channels last.
-    momentum : float
-        Weight of a batch in the running statistics.
-    eps : float
-        Added to variances.
-    **options
-        Of every `Layer`.
+    axis (int): The axis of the channels: 1, or -1 for channels last.
+    momentum (float): Weight of a batch in the running statistics.
+    eps (float): Added to variances.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.BatchNorm(name="norm")
     >>> y = layer(mg.var("x", shape=("batch", 3)), training=True)
     >>> sorted(held.name for held in mg.default_updates(y))
@@ -76,19 +68,12 @@ class BatchNorm(Layer):
         return stateful(value, {self.mean: new[0], self.variance: new[1]})
 
 
+@documented
 class LayerNorm(Layer):
     """Normalize each example along its last axis, see `mg.layer_norm`.
 
-    Parameters
-    ----------
-    eps : float
-        Added to variances.
-    **options
-        Of every `Layer`.
+    eps (float): Added to variances.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.LayerNorm()(mg.constant([[1.0, 3.0]])).eval().round(2)
     array([[-1.,  1.]], dtype=float32)
     """
@@ -107,32 +92,18 @@ class LayerNorm(Layer):
         return layer_norm(x, self.scale, self.offset, eps=self.eps)
 
 
+@documented
 class GroupNorm(Layer):
     """Normalize groups of channels of each example, see `mg.group_norm`.
 
     Y. Wu, K. He, "Group normalization", ECCV 2018.
 
-    Parameters
-    ----------
-    groups : int
-        The number of groups, which divides the number of channels.
-    axis : int
-        The axis of the channels: 1, or -1 for channels last.
-    eps : float
-        Added to variances.
-    **options
-        Of every `Layer`.
+    groups (int): The number of groups, which divides the number of channels.
+    axis (int): The axis of the channels: 1, or -1 for channels last.
+    eps (float): Added to variances.
+    raises ConfigError: If `groups` is no positive int.
+    raises ShapeError: By a call, if the groups do not divide the channels.
 
-    Raises
-    ------
-    ConfigError
-        If `groups` is no positive int.
-    ShapeError
-        By a call, if the groups do not divide the channels.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.GroupNorm(4)(mg.var("x", shape=("batch", 8, 5, 5))).shape
     (batch, 8, 5, 5)
     """
@@ -156,28 +127,15 @@ class GroupNorm(Layer):
         )
 
 
+@documented
 class InstanceNorm(Layer):
     """Normalize each channel of each example, see `mg.instance_norm`.
 
-    Parameters
-    ----------
-    axis : int
-        The axis of the channels: 1, or -1 for channels last.
-    eps : float
-        Added to variances.
-    scaled : bool
-        Whether channels are scaled and shifted by weights afterwards.
-    **options
-        Of every `Layer`.
+    axis (int): The axis of the channels: 1, or -1 for channels last.
+    eps (float): Added to variances.
+    scaled (bool): Whether channels are scaled and shifted by weights afterwards.
+    raises ShapeError: By a call, if there are no axes beside those of examples and channels.
 
-    Raises
-    ------
-    ShapeError
-        By a call, if there are no axes beside those of examples and channels.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.InstanceNorm()(mg.var("x", shape=("batch", 8, 5, 5))).shape
     (batch, 8, 5, 5)
     """
@@ -199,21 +157,14 @@ class InstanceNorm(Layer):
         return instance_norm(x, self.scale, self.offset, eps=self.eps, axis=self.axis)
 
 
+@documented
 class RMSNorm(Layer):
     """Divide each example by the root of its mean square along the last axis, see `mg.rms_norm`.
 
     B. Zhang, R. Sennrich, "Root mean square layer normalization", NeurIPS 2019.
 
-    Parameters
-    ----------
-    eps : float
-        Added to mean squares.
-    **options
-        Of every `Layer`.
+    eps (float): Added to mean squares.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.RMSNorm()(mg.constant([[1.0, 7.0]])).eval().round(2)
     array([[0.2, 1.4]], dtype=float32)
     """

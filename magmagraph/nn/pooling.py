@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.spatial.pooling import (
     avg_pool1d,
@@ -68,23 +69,14 @@ class _Pool(Layer):
         return pool(x, self.window, self.stride, self.padding, layout=self.layout)
 
 
+@documented
 class MaxPool2D(_Pool):
     """Keep the largest value of every window, see `mg.max_pool2d`.
 
-    Parameters
-    ----------
-    window : int or pair of int
-        Height and width.
-    stride : int or pair of int, optional
-        The window unless said.
-    padding, layout
-        As of `mg.max_pool2d`.
-    **options
-        Of every `Layer`.
+    window (int or pair of int): Height and width.
+    stride (int or pair of int, optional): The window unless said.
+    padding, layout: As of `mg.max_pool2d`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.MaxPool2D(2)(mg.var("x", shape=("batch", 8, 24, 24))).shape
     (batch, 8, 12, 12)
     """
@@ -131,19 +123,12 @@ class AvgPool3D(_Pool):
     _axes, _pool = 3, staticmethod(avg_pool3d)
 
 
+@documented
 class GlobalAvgPool2D(Layer):
     """Take the mean of every channel over all of the image.
 
-    Parameters
-    ----------
-    layout : str, optional
-        "NCHW" unless said, or "NHWC".
-    **options
-        Of every `Layer`.
+    layout (str, optional): "NCHW" unless said, or "NHWC".
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.GlobalAvgPool2D()(mg.var("x", shape=("batch", 512, 7, 7))).shape
     (batch, 512)
     """
@@ -166,28 +151,17 @@ class GlobalMaxPool2D(GlobalAvgPool2D):
     _pool = staticmethod(global_max_pool)
 
 
+@documented
 class AdaptiveAvgPool(Layer):
     """Take the mean of each part of a grid, whatever the extents are: `mg.adaptive_avg_pool`.
 
-    Parameters
-    ----------
-    extents : int or sequence of int
-        Parts along each axis of space, of which the input has one to three.
-    layout : str, optional
-        As of `mg.conv`; channels first unless said.
-    **options
-        Of every `Layer`.
+    extents (int or sequence of int): Parts along each axis of space, of which the input has one to
+        three.
+    layout (str, optional): As of `mg.conv`; channels first unless said.
+    raises ConfigError: If an extent is not positive.
+    raises ShapeError: By a call: the input has another number of axes, or a named one is to have
+        several parts.
 
-    Raises
-    ------
-    ConfigError
-        If an extent is not positive.
-    ShapeError
-        By a call: the input has another number of axes, or a named one is to have several parts.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.AdaptiveAvgPool((2, 3))(mg.var("x", shape=("batch", 8, 7, 9))).shape
     (batch, 8, 2, 3)
     """
@@ -212,30 +186,17 @@ class AdaptiveMaxPool(AdaptiveAvgPool):
     _pool = staticmethod(adaptive_max_pool)
 
 
+@documented
 class Upsample(Layer):
     """Make sequences, images or volumes larger by a factor, see `mg.resize`.
 
-    Parameters
-    ----------
-    scale : float, or sequence of float
-        Factors of the extents: one for all axes of space, or one for each.
-    method : str
-        "nearest", "linear" or "cubic".
-    align_corners, channels_last
-        As of `mg.resize`.
-    **options
-        Of every `Layer`.
+    scale (float, or sequence of float): Factors of the extents: one for all axes of space, or one
+        for each.
+    method (str): "nearest", "linear" or "cubic".
+    align_corners, channels_last: As of `mg.resize`.
+    raises ConfigError: If a factor is not positive.
+    raises ShapeError: By a call, as `mg.resize`.
 
-    Raises
-    ------
-    ConfigError
-        If a factor is not positive.
-    ShapeError
-        By a call, as `mg.resize`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.Upsample(2)(mg.var("x", shape=("batch", 8, "h", 9))).shape
     (batch, 8, 2*h, 18)
     """
@@ -268,29 +229,17 @@ class Upsample(Layer):
         )
 
 
+@documented
 class PixelShuffle(Layer):
     """Make images larger by laying channels out as pixels, see `mg.pixel_shuffle`.
 
     W. Shi et al., "Real-time single image and video super-resolution using an efficient sub-pixel
     convolutional neural network", CVPR 2016.
 
-    Parameters
-    ----------
-    factor : int
-        Of height and width; it takes the square of it of the channels.
-    **options
-        Of every `Layer`.
+    factor (int): Of height and width; it takes the square of it of the channels.
+    raises ConfigError: If the factor is no positive int.
+    raises ShapeError: By a call, if its square does not divide the channels.
 
-    Raises
-    ------
-    ConfigError
-        If the factor is no positive int.
-    ShapeError
-        By a call, if its square does not divide the channels.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nn.PixelShuffle(2)(mg.var("x", shape=("batch", 12, 5, 5))).shape
     (batch, 3, 10, 10)
     """

@@ -16,6 +16,7 @@ from ..autodiff.transforms.scanning import scan
 from ..dtypes import is_integer
 from ..errors import ConfigError, DTypeError, ShapeError, message
 from ..functional.dropping import dropout
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.op import describe
 from ..ops.convert import cast
@@ -375,36 +376,24 @@ GRU.__doc__ = _DOC.format(
 )
 
 
+@documented
 class Bidirectional(Layer):
     """Run a recurrent layer over a sequence, and a second one from its end to its beginning.
 
     M. Schuster, K. Paliwal, "Bidirectional recurrent neural networks", 1997.
 
-    Parameters
-    ----------
-    layer : RNN, LSTM or GRU
-        The one that runs forward, without `return_state`.
-    backward : RNN, LSTM or GRU, optional
-        The other one, with ``reverse=True``; like `layer`, with weights of its own, unless said.
-    merge : {"concat", "sum", "mul", "ave"}
-        What becomes of both outputs: joined along the last axis, or put together element by
-        element.
-    **options
-        Of every `Layer`.
-
-    Raises
-    ------
-    ConfigError
-        If a layer is not recurrent, runs the wrong way or returns states, or there is no such
-        merge.
+    layer (RNN, LSTM or GRU): The one that runs forward, without `return_state`.
+    backward (RNN, LSTM or GRU, optional): The other one, with ``reverse=True``; like `layer`, with
+        weights of its own, unless said.
+    merge ({"concat", "sum", "mul", "ave"}): What becomes of both outputs: joined along the last
+        axis, or put together element by element.
+    raises ConfigError: If a layer is not recurrent, runs the wrong way or returns states, or there
+        is no such merge.
 
     See Also
     --------
     RNN, LSTM, GRU : ``bidirectional=True`` is ``merge="concat"``, and returns states.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", "time", 3))
     >>> mg.nn.Bidirectional(mg.nn.GRU(5, return_sequences=True), merge="sum")(x).shape
     (batch, time, 5)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ConfigError, message
 from ..function.defaults import stateful
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.control.identities import stop_gradient
 from ..ops.elementwise.arithmetic import add, divide, multiply
@@ -61,27 +62,17 @@ class _OfKernel(Layer):
         return stateful(value, updates) if updates else value
 
 
+@documented
 class WeightNorm(_OfKernel):
     """Learn direction and length of each unit's weights apart: ``kernel = scale * v / |v|``.
 
     T. Salimans, D. Kingma, "Weight normalization", NIPS 2016, equation 2. The norm is taken over
     all that leads to one unit or channel of the result.
 
-    Parameters
-    ----------
-    layer : Layer
-        One with a kernel: `Dense`, or a convolution. Its kernel is v; it does not decay any more.
-    **options
-        Of every `Layer`.
+    layer (Layer): One with a kernel: `Dense`, or a convolution. Its kernel is v; it does not decay
+        any more.
+    raises ConfigError: If the layer has no kernel.
 
-    Raises
-    ------
-    ConfigError
-        If the layer has no kernel.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.WeightNorm(mg.nn.Dense(4))
     >>> layer(mg.var("x", shape=("batch", 3))).shape, list(layer.weights())
     ((batch, 4), ['scale', 'layer/kernel', 'layer/bias'])
@@ -107,6 +98,7 @@ class WeightNorm(_OfKernel):
         return multiply(kernel, factor), {}
 
 
+@documented
 class SpectralNorm(_OfKernel):
     """Divide a layer's kernel by its largest singular value.
 
@@ -114,24 +106,11 @@ class SpectralNorm(_OfKernel):
     algorithm 1: singular vectors are kept, and each training step improves them by power
     iterations, as a default update of the result.
 
-    Parameters
-    ----------
-    layer : Layer
-        One with a kernel, which is taken as a matrix with a row for each unit or channel of the
-        result.
-    iterations : int
-        In a training step.
-    **options
-        Of every `Layer`.
+    layer (Layer): One with a kernel, which is taken as a matrix with a row for each unit or channel
+        of the result.
+    iterations (int): In a training step.
+    raises ConfigError: If the layer has no kernel, or `iterations` is no positive int.
 
-    Raises
-    ------
-    ConfigError
-        If the layer has no kernel, or `iterations` is no positive int.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> import numpy as np
     >>> layer = mg.nn.SpectralNorm(mg.nn.Dense(2, bias=False, kernel_init=[[3.0, 0.0], [0.0, 1.0]]))
     >>> layer(mg.constant(np.eye(2, dtype="float32"))).eval().round(3)
@@ -190,6 +169,7 @@ def _tiny(like: Node) -> float:
     return 1e-12 if like.dtype.itemsize >= 4 else 1e-4
 
 
+@documented
 class LoRA(_OfKernel):
     """Train a dense layer by a product of two thin matrices that is added to its kernel.
 
@@ -197,25 +177,11 @@ class LoRA(_OfKernel):
     adaptation of large language models", ICLR 2022. Kernel and bias are not trained. `up` is
     zero at first: the layer then gives what it gave before.
 
-    Parameters
-    ----------
-    layer : Dense
-        The layer, new or trained.
-    rank : int
-        Columns of `down`, and rows of `up`.
-    alpha : float, optional
-        `rank` unless said.
-    **options
-        Of every `Layer`.
+    layer (Dense): The layer, new or trained.
+    rank (int): Columns of `down`, and rows of `up`.
+    alpha (float, optional): `rank` unless said.
+    raises ConfigError: If the layer is not `Dense`, or `rank` is no positive int.
 
-    Raises
-    ------
-    ConfigError
-        If the layer is not `Dense`, or `rank` is no positive int.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> layer = mg.nn.LoRA(mg.nn.Dense(8), rank=2)
     >>> layer(mg.var("x", shape=("batch", 6))).shape
     (batch, 8)

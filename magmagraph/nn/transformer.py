@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.elementwise.arithmetic import add
 from .attention import MultiHeadAttention
@@ -87,6 +88,7 @@ class _Block(Layer):
         return made
 
 
+@documented
 class TransformerEncoder(_Block):
     """Apply one block of a transformer: self-attention, then two dense layers at each position.
 
@@ -94,35 +96,20 @@ class TransformerEncoder(_Block):
     unless said otherwise: R. Xiong et al., "On layer normalization in the transformer
     architecture", 2020.
 
-    Parameters
-    ----------
-    heads : int
-        Of the attention, see `MultiHeadAttention`.
-    hidden : int
-        Wide units of the dense layers, see `FeedForward`.
-    activation : str or callable
-        Of the wide units.
-    norm_first : bool
-        ``x + layer(norm(x))``, or else ``norm(x + layer(x))``.
-    norm : {"layer", "rms"}
-        `LayerNorm` or `RMSNorm`.
-    eps : float, optional
-        Of the normalization.
-    gated : bool
-        Whether the wide units are gated, as in `SwiGLU` with ``activation="silu"``.
-    dropout : float
-        Of attention, of wide units, and of what each half adds; in training.
-    bias : bool
-        Whether projections and dense layers have biases.
-    causal : bool, optional
-        Whether position i sees positions 0 to i only: False unless said, in a `TransformerDecoder`
-        True.
-    key_heads, rotary
-        As of `MultiHeadAttention`.
-    kernel_init, output_init
-        Of all matrices, and of those whose result is added; see `Layer.weight`.
-    **options
-        Of every `Layer`.
+    heads (int): Of the attention, see `MultiHeadAttention`.
+    hidden (int): Wide units of the dense layers, see `FeedForward`.
+    activation (str or callable): Of the wide units.
+    norm_first (bool): ``x + layer(norm(x))``, or else ``norm(x + layer(x))``.
+    norm ({"layer", "rms"}): `LayerNorm` or `RMSNorm`.
+    eps (float, optional): Of the normalization.
+    gated (bool): Whether the wide units are gated, as in `SwiGLU` with ``activation="silu"``.
+    dropout (float): Of attention, of wide units, and of what each half adds; in training.
+    bias (bool): Whether projections and dense layers have biases.
+    causal (bool, optional): Whether position i sees positions 0 to i only: False unless said, in a
+        `TransformerDecoder` True.
+    key_heads, rotary: As of `MultiHeadAttention`.
+    kernel_init, output_init: Of all matrices, and of those whose result is added; see
+        `Layer.weight`.
 
     Notes
     -----
@@ -130,9 +117,6 @@ class TransformerEncoder(_Block):
     the mask as of `mg.scaled_dot_product_attention`; the result has the shape of x. An encoder
     with ``norm_first`` needs one more normalization behind its last block.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> block = mg.nn.TransformerEncoder(4, 64, "gelu", name="block")
     >>> block(mg.var("x", shape=("batch", "length", 16))).shape
     (batch, length, 16)

@@ -23,6 +23,7 @@ from ..dtypes import (
 )
 from ..errors import ConfigError, DTypeError, message
 from ..ir.dims import Dim
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.op import INEXACT, BadSample, Call, Kind, Op, Sample, Scalar, Tests, describe
 from ..ir.types import Type
@@ -52,6 +53,7 @@ def _cast_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
     return (cast(cotangent, source.dtype),)
 
 
+@documented
 def cast(x: Any, dtype: Any) -> Node:
     """Convert `x` to another dtype, element by element.
 
@@ -60,27 +62,16 @@ def cast(x: Any, dtype: Any) -> Node:
     ints keep the low bits; to bool, nonzero is true. The gradient is converted back (that of a
     float made complex is the real part); none flows through an integer.
 
-    Parameters
-    ----------
-    x
-        Node or array of any shape. Python numbers, also in lists, are rounded once, to `dtype`.
-    dtype
-        The wanted dtype.
+    x: Node or array of any shape. Python numbers, also in lists, are rounded once, to `dtype`.
+    dtype: The wanted dtype.
+    raises DTypeError: From complex to float or integer, which would lose the imaginary part.
 
-    Raises
-    ------
-    DTypeError
-        From complex to float or integer, which would lose the imaginary part.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cast(mg.constant([1.7, -1.7]), "int32").eval()
     array([ 1, -1], dtype=int32)
     """
-    wanted = canonical(dtype)
-    node = x if isinstance(x, Node) else _before_cast(x, wanted)
-    return node if node.dtype == wanted else CAST(node, dtype=wanted)
+    target = canonical(dtype)
+    node = x if isinstance(x, Node) else _before_cast(x, target)
+    return node if node.dtype == target else CAST(node, dtype=target)
 
 
 def _before_cast(value: Any, dtype: np.dtype) -> Node:
@@ -115,7 +106,6 @@ def _converted(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
 CAST = Op(
     name="cast",
     kind=Kind.ELEMENTWISE,
-    doc="Convert to another dtype.",
     rule=_cast_type,
     evaluate=_converted,
     scalar=Scalar(
@@ -234,12 +224,8 @@ def converted(
 ) -> tuple[Node, ...]:
     """Return operands in the dtype that the user wants, where NumPy's rule of casts allows it.
 
-    Raises
-    ------
-    DTypeError
-        If it does not.
-    ConfigError
-        If there is no such rule.
+    raises DTypeError: If it does not.
+    raises ConfigError: If there is no such rule.
     """
     if casting not in _CASTING:
         raise ConfigError(
@@ -248,18 +234,18 @@ def converted(
     nodes = tuple(map(as_node, operands))
     if dtype is None:
         return nodes
-    wanted = canonical(dtype)
+    target = canonical(dtype)
     for node in nodes:
-        if not _casts(node.dtype, wanted, casting):
+        if not _casts(node.dtype, target, casting):
             raise DTypeError(
                 message(
-                    f"{name}: {describe(node)} is not cast to {wanted.name} by "
+                    f"{name}: {describe(node)} is not cast to {target.name} by "
                     f"casting={casting!r}",
                     need="a dtype that holds the operands",
-                    hint=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
+                    hint=f"mg.cast(x, '{target.name}'), or casting='unsafe'",
                 )
             )
-    return tuple(cast(operand, wanted) for operand in operands)
+    return tuple(cast(operand, target) for operand in operands)
 
 
 _CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")

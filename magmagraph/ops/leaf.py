@@ -22,6 +22,7 @@ from ..dtypes import (
 from ..errors import ArgumentError, DTypeError, GraphError, ShapeError, message
 from ..ir import dims
 from ..ir.dims import Dim
+from ..ir.docstrings import documented
 from ..ir.graph import Key, Node
 from ..ir.lines import caller_line
 from ..ir.op import Call, Effect, Kind, Op
@@ -157,25 +158,15 @@ def _leaf(op: Op, owner: Any, attrs: dict[str, Any], type_: Type, name: str | No
     return node
 
 
+@documented
 def input(name: str, shape: ShapeLike = (), dtype: Any = None) -> Node:
     """Make an input: a value that is fed at every call.
 
-    Parameters
-    ----------
-    name
-        Its name; feeds by name and error messages use it.
-    shape
-        Extents: int, string (a named dimension), `Dim`, or None (anonymous). Default: a scalar.
-    dtype
-        Element type; float32 (`mg.config.float_dtype`) unless said.
+    name: Its name; feeds by name and error messages use it.
+    shape: Extents: int, string (a named dimension), `Dim`, or None (anonymous). Default: a scalar.
+    dtype: Element type; float32 (`mg.config.float_dtype`) unless said.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.input("x", shape=("batch", 784))
     <input 'x' float32[batch, 784]>
     """
@@ -187,6 +178,7 @@ def input(name: str, shape: ShapeLike = (), dtype: Any = None) -> Node:
     return _leaf(INPUT, attrs["key"], attrs, Type(element, extents), name)
 
 
+@documented
 def variable(
     name: str,
     shape: ShapeLike = None,
@@ -195,26 +187,13 @@ def variable(
 ) -> Variable:
     """Make a variable: a value held between calls, which updates renew.
 
-    Parameters
-    ----------
-    name
-        Its name. Two variables are two, whatever their names.
-    shape
-        Extents, all ints; may be left out where `init` is a value.
-    init
-        A number or array (shape and dtype are its own unless said), or an initializer of
+    name: Its name. Two variables are two, whatever their names.
+    shape: Extents, all ints; may be left out where `init` is a value.
+    init: A number or array (shape and dtype are its own unless said), or an initializer of
         `mg.init`, called as ``init(shape, dtype)``.
-    dtype
-        Element type; for an initializer float32 (`mg.config.float_dtype`) unless said.
+    dtype: Element type; for an initializer float32 (`mg.config.float_dtype`) unless said.
+    raises ShapeError: Where the shape is missing, symbolic, or not that of the value.
 
-    Raises
-    ------
-    ShapeError
-        Where the shape is missing, symbolic, or not that of the value.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.variable("s", init=5.0).value
     array(5., dtype=float32)
     """
@@ -396,34 +375,19 @@ def natural_dtype(value: Any) -> np.dtype:
     return INT64 if isinstance(value, Dim) else _read(value, None)[1]
 
 
+@documented
 def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     """Make a constant of a number or an array (copied).
 
     Python floats, also in lists, become `mg.config.float_dtype`, complex numbers the complex dtype
     of that (complex64), ints int32 (int64 where they do not fit); arrays keep their dtype.
 
-    Parameters
-    ----------
-    value
-        A number, an array, or nested lists of numbers. A node is returned as it is.
-    dtype
-        The dtype of the constant; by default the one described above.
-    name
-        The name that printed graphs show.
+    value: A number, an array, or nested lists of numbers. A node is returned as it is.
+    dtype: The dtype of the constant; by default the one described above.
+    name: The name that printed graphs show.
+    returns: Of the shape of `value`.
+    raises DTypeError: If the value does not fit the dtype.
 
-    Returns
-    -------
-    Node
-        Of the shape of `value`.
-
-    Raises
-    ------
-    DTypeError
-        If the value does not fit the dtype.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.constant(-2.0)
     <constant float32[]>
     """
@@ -443,22 +407,13 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     return Node(CONSTANT, (), {"value": held}, Type(element, held.shape), name, caller_line())
 
 
+@documented
 def extent(dim: Extent | str) -> Node:
     """Return the size of a dimension as an int64 scalar node.
 
-    Parameters
-    ----------
-    dim : str, Dim or int
-        The name of a dimension, or an expression of dimensions.
+    dim (str, Dim or int): The name of a dimension, or an expression of dimensions.
+    returns: A scalar.
 
-    Returns
-    -------
-    Node
-        A scalar.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.extent("batch")
     <extent int64[]>
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, negative, square, subtract
@@ -42,25 +43,17 @@ def adam_direction(gradient: Node, state: VariableState) -> Node:
     return divide(divide(first, correction(options.beta1, state)), add(size, options.eps))
 
 
+@documented
 class AdaGrad(Optimizer):
     """Divide by the root of the sum of all squared gradients (Duchi, Hazan and Singer 2011).
 
     ``s <- s + g**2`` and ``w <- w - r g / (sqrt(s) + eps)``.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node
-    initial : float, optional
-        The sum's first value.
-    eps : float, optional
-    weight_decay : float, optional
-        The factor of an L2 penalty, in the gradient.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node):
+    initial (float, optional): The sum's first value.
+    eps (float, optional):
+    weight_decay (float, optional): The factor of an L2 penalty, in the gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=[1.0, 2.0])
     >>> step = mg.optimizer.AdaGrad(0.5).step(mg.sum(3.0 * w), [w])
     >>> step(), w.value
@@ -100,6 +93,7 @@ class AdaGrad(Optimizer):
         return subtract(variable, multiply(state.learning_rate, direction))
 
 
+@documented
 class RMSProp(Optimizer):
     """Divide by the root of a moving mean of squared gradients (Hinton 2012, lecture 6e).
 
@@ -107,22 +101,13 @@ class RMSProp(Optimizer):
     ``b <- m b + d`` and ``w <- w - r b``; centered, ``v`` is reduced by the square of the moving
     mean of ``g``.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node
-    decay : float, optional
-        ``p`` above.
-    eps : float, optional
-    momentum : float, optional
-    centered : bool, optional
-    weight_decay : float, optional
-        The factor of an L2 penalty, in the gradient.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node):
+    decay (float, optional): ``p`` above.
+    eps (float, optional):
+    momentum (float, optional):
+    centered (bool, optional):
+    weight_decay (float, optional): The factor of an L2 penalty, in the gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=1.0)
     >>> step = mg.optimizer.RMSProp(0.1, decay=0.75).step(3.0 * w, [w])
     >>> step(), round(float(w.value), 4)
@@ -174,25 +159,19 @@ class RMSProp(Optimizer):
         return subtract(variable, multiply(state.learning_rate, direction))
 
 
+@documented
 class Adam(Optimizer):
     """Moving means of the gradient and its square, corrected for their start (Kingma, Ba 2015).
 
     ``m <- b1 m + (1 - b1) g``, ``v <- b2 v + (1 - b2) g**2``, and
     ``w <- w - r m / (1 - b1**t) / (sqrt(v / (1 - b2**t)) + eps)``, with ``t`` from 1.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-    beta1, beta2 : float, optional
-    eps : float, optional
-    weight_decay : float, optional
-        The factor of an L2 penalty, in the gradient; `AdamW` decays apart from it.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional):
+    beta1, beta2 (float, optional):
+    eps (float, optional):
+    weight_decay (float, optional): The factor of an L2 penalty, in the gradient; `AdamW` decays
+        apart from it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=1.0)
     >>> step = mg.optimizer.Adam(0.25).step(w**2, [w])
     >>> step(), round(float(w.value), 4)
@@ -230,24 +209,17 @@ class Adam(Optimizer):
         return subtract(variable, multiply(state.learning_rate, adam_direction(full, state)))
 
 
+@documented
 class AdamW(Adam):
     """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019).
 
     As `Adam`, with ``w <- (1 - r d) w - r * direction``.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-    beta1, beta2 : float, optional
-    eps : float, optional
-    weight_decay : float, optional
-        ``d`` above.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional):
+    beta1, beta2 (float, optional):
+    eps (float, optional):
+    weight_decay (float, optional): ``d`` above.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=1.0)
     >>> step = mg.optimizer.AdamW(0.25, weight_decay=0.5).step(w**2, [w])
     >>> step(), round(float(w.value), 4)

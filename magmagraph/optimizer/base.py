@@ -14,6 +14,7 @@ from ..dtypes import promote
 from ..errors import ConfigError, UpdateError, message
 from ..function import Function, function
 from ..help.argument_errors import tell_methods
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.lines import group_of, open_group
 from ..ops.convert import as_dtype, as_node
@@ -34,31 +35,23 @@ __all__ = ["Optimizer"]
 INT64 = np.dtype(np.int64)
 
 
+@documented
 class Optimizer:
     """The base of all optimizers. Subclass it with one method, `update`.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node
-        A number; a function of the step (`mg.schedule`, or your own, from the int64 step, which
-        counts from 0); or a scalar node. There is always a variable underneath,
-        `learning_rate`, which can be set between calls.
-    clip_value : float, optional
-        Every gradient's elements are limited to ``[-clip_value, clip_value]``.
-    clip_norm : float, optional
-        All gradients are scaled by one factor so that their global norm is at most this. Clipping
-        by value comes first.
-    accumulate : int, optional
-        Calls per step: the mean of so many calls' gradients makes one step. With
-        ``distribute=DataParallel()`` ranks add up their own, and exchange the sum at that call
+    learning_rate (float, schedule, callable, or Node): A number; a function of the step
+        (`mg.schedule`, or your own, from the int64 step, which counts from 0); or a scalar node.
+        There is always a variable underneath, `learning_rate`, which can be set between calls.
+    clip_value (float, optional): Every gradient's elements are limited to ``[-clip_value,
+        clip_value]``.
+    clip_norm (float, optional): All gradients are scaled by one factor so that their global norm is
+        at most this. Clipping by value comes first.
+    accumulate (int, optional): Calls per step: the mean of so many calls' gradients makes one step.
+        With ``distribute=DataParallel()`` ranks add up their own, and exchange the sum at that call
         (with ``precision="float16"`` at each, which asks whether all gradients are finite).
-    **settings
-        Settings of the rule, which a parameter group may override. `update` finds them in
+    **settings: Settings of the rule, which a parameter group may override. `update` finds them in
         ``state.options``.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> class SignDescent(mg.optimizer.Optimizer):
     ...     def update(self, variable, gradient, state):
     ...         return variable - state.learning_rate * mg.sign(gradient)
@@ -119,23 +112,16 @@ class Optimizer:
 
     # What a subclass gives.
 
+    @documented
     def update(self, variable: Variable, gradient: Node, state: VariableState) -> Node:
         """Return a variable's new value.
 
-        Parameters
-        ----------
-        variable : Variable
-            Its value from before the step.
-        gradient : Node
-            Of the variable's shape and dtype; clipped, and a mean where calls are accumulated.
-        state : VariableState
-            What is remembered of it: ``state.zeros("m")``, ``state["m"] = ...``,
+        variable (Variable): Its value from before the step.
+        gradient (Node): Of the variable's shape and dtype; clipped, and a mean where calls are
+            accumulated.
+        state (VariableState): What is remembered of it: ``state.zeros("m")``, ``state["m"] = ...``,
             ``state.learning_rate``, ``state.step`` (from 1), ``state.options``.
-
-        Returns
-        -------
-        Node
-            Of the variable's shape and dtype.
+        returns: Of the variable's shape and dtype.
         """
         raise NotImplementedError(f"{type(self).__name__} has no update method")
 
@@ -183,49 +169,33 @@ class Optimizer:
         """Return the values of all variables of `state`, for `load_state_dict`."""
         return self._memory.save()
 
+    @documented
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned.
 
         Variables that are not made yet take their values when `updates` makes them.
 
-        Parameters
-        ----------
-        saved : mapping from names to arrays
-
-        Raises
-        ------
-        ShapeError, DTypeError
-            Where an array does not fit its variable.
+        saved (mapping from names to arrays):
+        raises ShapeError, DTypeError: Where an array does not fit its variable.
         """
         self._memory.load(saved)
 
     # Updates.
 
+    @documented
     def updates(self, loss: Node, wrt: Any) -> dict[Variable, Node]:
         """Build one step as a graph.
 
-        Parameters
-        ----------
-        loss : Node
-            A float scalar.
-        wrt : Variable, nested list, tuple or dict of variables, or list of groups
-            A group is a dict with the key "wrt" and settings of its own: "learning_rate", and any
-            setting of the rule.
-
-        Returns
-        -------
-        dict
-            ``{variable: new value}``, with the optimizer's own variables: those of its state; the
-            step, where the rule, a schedule or accumulation reads it; the rate, where it changes.
-
-        Raises
-        ------
-        UpdateError
-            Where a target is not a variable, or is given twice.
-        ConfigError
-            Where a group has a setting that the rule has not.
-        GradientError
-            As `mg.grad`.
+        loss (Node): A float scalar.
+        wrt (Variable, nested list, tuple or dict of variables, or list of groups): A group is a
+            dict with the key "wrt" and settings of its own: "learning_rate", and any setting of the
+            rule.
+        returns (dict): ``{variable: new value}``, with the optimizer's own variables: those of its
+            state; the step, where the rule, a schedule or accumulation reads it; the rate, where it
+            changes.
+        raises UpdateError: Where a target is not a variable, or is given twice.
+        raises ConfigError: Where a group has a setting that the rule has not.
+        raises GradientError: As `mg.grad`.
         """
         groups = self._groups(wrt)
         variables = [target for group in groups for target in group.variables]
@@ -238,18 +208,12 @@ class Optimizer:
         found: list[Node] = grad(loss, variables)
         return found
 
+    @documented
     def apply_gradients(self, gradients: Mapping[Variable, Any]) -> dict[Variable, Node]:
         """Build one step from gradients of your own making.
 
-        Parameters
-        ----------
-        gradients : dict
-            ``{variable: gradient}``; a gradient has the variable's shape.
-
-        Returns
-        -------
-        dict
-            As `updates`.
+        gradients (dict): ``{variable: gradient}``; a gradient has the variable's shape.
+        returns (dict): As `updates`.
         """
         groups = self._groups(list(gradients))
         with open_group(group_of(type(self).__name__, "function")):
@@ -349,13 +313,13 @@ class Optimizer:
 
         def update(stand_in: Variable) -> Node:
             state.variable = stand_in
-            made = self.update(stand_in, parts.gradient(gradient), state)
+            result = self.update(stand_in, parts.gradient(gradient), state)
             parts.parted(state.named, target.shape, label)
             self._memory.settle()
-            return made
+            return result
 
-        made: tuple[Node, Callable[[Node], Node]] = parts.updated(target, update, ready)
-        return made
+        result: tuple[Node, Callable[[Node], Node]] = parts.updated(target, update, ready)
+        return result
 
     def _accumulated(
         self, groups: list[Group], gradients: list[Node], updates: dict[Variable, Node]
@@ -379,6 +343,7 @@ class Optimizer:
 
     # Running.
 
+    @documented
     def step(
         self,
         loss: Node,
@@ -390,31 +355,16 @@ class Optimizer:
     ) -> Function:
         """Compile one step: a function that updates the variables at every call.
 
-        Parameters
-        ----------
-        loss, wrt
-            As for `updates`.
-        inputs : sequence of Node, optional
-            What is fed at every call.
-        outputs : Node or nested structure, optional
-            What a call returns, from before the update: ``[loss]``, say.
-        updates : dict, optional
-            Further updates that land together with the optimizer's.
-        **options
-            As for `mg.function`.
+        loss, wrt: As for `updates`.
+        inputs (sequence of Node, optional): What is fed at every call.
+        outputs (Node or nested structure, optional): What a call returns, from before the update:
+            ``[loss]``, say.
+        updates (dict, optional): Further updates that land together with the optimizer's.
+        **options: As for `mg.function`.
+        returns (Function):
+        raises UpdateError, ConfigError, GradientError: As `updates`; also where `wrt` names no
+            variable, or one is updated twice.
 
-        Returns
-        -------
-        Function
-
-        Raises
-        ------
-        UpdateError, ConfigError, GradientError
-            As `updates`; also where `wrt` names no variable, or one is updated twice.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> x = mg.var("x", init=5.0)
         >>> step = mg.optimizer.GradientDescent(0.25).step(x**2, [x], outputs=[x**2])
         >>> step(), x.value
@@ -433,6 +383,7 @@ class Optimizer:
         warn_of_copies(step)
         return step
 
+    @documented
     def minimize(
         self,
         loss: Node,
@@ -444,37 +395,21 @@ class Optimizer:
     ) -> MinimizeResult:
         """Run steps until the loss changes by less than `tol`, or `steps` are done.
 
-        Parameters
-        ----------
-        loss, wrt
-            As for `updates`.
-        feeds : dict, optional
-            Values of the loss's inputs, by node or by name, the same for all steps.
-        steps : int, optional
-            At most so many.
-        tol : float, optional
-            Stop where two successive losses differ by less.
-        callback : callable, optional
-            Called as ``callback(step, loss)``; it stops the run by returning True.
+        loss, wrt: As for `updates`.
+        feeds (dict, optional): Values of the loss's inputs, by node or by name, the same for all
+            steps.
+        steps (int, optional): At most so many.
+        tol (float, optional): Stop where two successive losses differ by less.
+        callback (callable, optional): Called as ``callback(step, loss)``; it stops the run by
+            returning True.
+        returns (MinimizeResult): With ``value, steps, converged, history``; the variables hold the
+            point.
+        raises UpdateError, ConfigError, GradientError: As `updates`; also where `wrt` names no
+            variable.
+        raises FeedError: An input that the loss reads has no value, or a name is that of no input.
+        raises DivergedError: Where the loss turns NaN or infinite. The variables, the optimizer's
+            own among them, then hold the point of the last finite loss.
 
-        Returns
-        -------
-        MinimizeResult
-            With ``value, steps, converged, history``; the variables hold the point.
-
-        Raises
-        ------
-        UpdateError, ConfigError, GradientError
-            As `updates`; also where `wrt` names no variable.
-        FeedError
-            An input that the loss reads has no value, or a name is that of no input.
-        DivergedError
-            Where the loss turns NaN or infinite. The variables, the optimizer's own among them,
-            then hold the point of the last finite loss.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
         >>> x = mg.var("x", init=5.0)
         >>> result = mg.optimizer.GradientDescent(0.05).minimize(
         ...     x**2 + mg.constant(-2.0), [x], steps=200)

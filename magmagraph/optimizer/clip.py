@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import GradientError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, square
@@ -15,19 +16,13 @@ from ..ops.reduction.primitives import sum
 __all__ = ["clip_by_norm", "clip_by_value", "global_norm"]
 
 
+@documented
 def clip_by_value(gradients: Sequence[Node], limit: float | Node) -> list[Node]:
     """Limit every element to ``[-limit, limit]``.
 
-    Parameters
-    ----------
-    gradients : sequence of Node
-        Float nodes of any shapes.
-    limit : float
-        Positive.
+    gradients (sequence of Node): Float nodes of any shapes.
+    limit (float): Positive.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> clipped, = mg.optimizer.clip_by_value([mg.constant([-3.0, 0.5])], 1.0)
     >>> clipped.eval()
     array([-1. ,  0.5], dtype=float32)
@@ -35,17 +30,12 @@ def clip_by_value(gradients: Sequence[Node], limit: float | Node) -> list[Node]:
     return [clip(gradient, -limit, limit) for gradient in gradients]
 
 
+@documented
 def global_norm(gradients: Sequence[Node]) -> Node:
     """Return the Euclidean norm of all elements of all gradients together, a scalar.
 
-    Parameters
-    ----------
-    gradients : sequence of Node
-        At least one; float nodes of any shapes.
+    gradients (sequence of Node): At least one; float nodes of any shapes.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.optimizer.global_norm([mg.constant([3.0]), mg.constant(4.0)]).eval()
     array(5., dtype=float32)
     """
@@ -58,21 +48,15 @@ def global_norm(gradients: Sequence[Node]) -> Node:
     return sqrt(total)
 
 
+@documented
 def clip_by_norm(gradients: Sequence[Node], limit: float | Node) -> list[Node]:
     """Scale all gradients by one factor so that their global norm is at most `limit`.
 
     The factor is ``limit / max(norm, limit)`` (Pascanu, Mikolov and Bengio 2013).
 
-    Parameters
-    ----------
-    gradients : sequence of Node
-        Float nodes of any shapes.
-    limit : float
-        Positive.
+    gradients (sequence of Node): Float nodes of any shapes.
+    limit (float): Positive.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> clipped = mg.optimizer.clip_by_norm([mg.constant([3.0]), mg.constant(4.0)], 1.0)
     >>> [float(gradient.eval().item()) for gradient in clipped]
     [0.6000000238418579, 0.800000011920929]

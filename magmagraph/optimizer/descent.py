@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.elementwise.arithmetic import add, multiply, subtract
 from ..ops.leaf import Variable
@@ -27,6 +28,7 @@ def decayed(variable: Variable, gradient: Node, weight_decay: Any) -> Node:
     return add(gradient, multiply(variable, weight_decay))
 
 
+@documented
 class GradientDescent(Optimizer):
     """Step against the gradient; `SGD` is another name for it.
 
@@ -35,20 +37,11 @@ class GradientDescent(Optimizer):
     ``w <- w - r v``, or ``w <- w - r (g + d w + m v)`` for Nesterov's (Sutskever and others
     2013, with the velocity scaled by the rate).
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node
-    momentum : float, optional
-        From 0 to below 1.
-    nesterov : bool, optional
-    weight_decay : float, optional
-        The factor of an L2 penalty's gradient.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node):
+    momentum (float, optional): From 0 to below 1.
+    nesterov (bool, optional):
+    weight_decay (float, optional): The factor of an L2 penalty's gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=[1.0, 2.0])
     >>> step = mg.optimizer.GradientDescent(0.5).step(mg.sum(w), [w])
     >>> step(), w.value

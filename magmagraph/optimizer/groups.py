@@ -49,7 +49,7 @@ def entries(wrt: Any, settings: Mapping[str, Any]) -> Iterator[tuple[Any, dict[s
 
 def targets(wrt: Any, seen: set[Variable]) -> tuple[Variable, ...]:
     """Return the variables of a nested structure; each may be seen once only."""
-    found: list[Variable] = []
+    variables: list[Variable] = []
     for label, member in leaves(wrt, "wrt"):
         if not isinstance(member, Variable) or not is_float(member.dtype):
             what = describe(member) if isinstance(member, Node) else type(member).__name__
@@ -65,5 +65,5 @@ def targets(wrt: Any, seen: set[Variable]) -> tuple[Variable, ...]:
         if member in seen:
             raise UpdateError(message(f"variable '{member.name}' is given twice"))
         seen.add(member)
-        found.append(member)
-    return tuple(found)
+        variables.append(member)
+    return tuple(variables)

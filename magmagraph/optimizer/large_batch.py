@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import as_node
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
@@ -26,26 +27,18 @@ def norm_ratio(numerator: Node, denominator: Node) -> Node:
     return where(both, divide(numerator, safe), one)
 
 
+@documented
 class LARS(Optimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017).
 
     With ``q = trust |w| / (|g| + d |w|)``, or 1 where ``|w|`` or ``|g|`` is zero:
     ``v <- m v + r q (g + d w)`` and ``w <- w - v``.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node
-    momentum : float, optional
-    weight_decay : float, optional
-        ``d`` above.
-    trust : float, optional
-        The part of its norm by which a variable changes per step at rate 1.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node):
+    momentum (float, optional):
+    weight_decay (float, optional): ``d`` above.
+    trust (float, optional): The part of its norm by which a variable changes per step at rate 1.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=[3.0, 4.0])
     >>> step = mg.optimizer.LARS(1.0, trust=0.1).step(mg.sum(w * mg.constant([1.0, 0.0])), [w])
     >>> step(), w.value
@@ -90,25 +83,18 @@ class LARS(Optimizer):
         return subtract(variable, velocity)
 
 
+@documented
 class LAMB(Optimizer):
     """Adam's direction, scaled to each variable's norm (You and others 2020).
 
     With Adam's direction ``u`` and ``s = u + d w``: ``w <- w - r |w| / |s| s``, the quotient
     being 1 where either norm is zero.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-    beta1, beta2 : float, optional
-    eps : float, optional
-    weight_decay : float, optional
-        ``d`` above.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional):
+    beta1, beta2 (float, optional):
+    eps (float, optional):
+    weight_decay (float, optional): ``d`` above.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=[3.0, 4.0])
     >>> step = mg.optimizer.LAMB(0.1).step(mg.sum(w * mg.constant([1.0, 0.0])), [w])
     >>> step(), w.value

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import canonical
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, square, subtract
@@ -28,6 +29,7 @@ from .state import VariableState
 __all__ = ["Adafactor", "Muon"]
 
 
+@documented
 class Adafactor(Optimizer):
     """Keep second moments by rows and columns alone (Shazeer and Stern 2018, algorithms 4 and 5).
 
@@ -36,27 +38,15 @@ class Adafactor(Optimizer):
     ``w <- (1 - r d) w - r max(s, rms(w)) u``. A variable of fewer than two axes has a whole `v`; of
     more, the last two are rows and columns.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-        Relative to the root mean square of the variable. The paper has
-        ``mg.schedule.inverse_sqrt(0.01, 10_000)``, the least of 0.01 and ``1 / sqrt(t)``.
-    decay_power : float, optional
-        ``c`` above.
-    eps : float, optional
-        Added to squares.
-    smallest : float, optional
-        ``s`` above: what a variable near zero counts.
-    clip_update : float, optional
-        ``k`` above.
-    weight_decay : float, optional
-        ``d`` above.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional): Relative to the root mean square
+        of the variable. The paper has ``mg.schedule.inverse_sqrt(0.01, 10_000)``, the least of 0.01
+        and ``1 / sqrt(t)``.
+    decay_power (float, optional): ``c`` above.
+    eps (float, optional): Added to squares.
+    smallest (float, optional): ``s`` above: what a variable near zero counts.
+    clip_update (float, optional): ``k`` above.
+    weight_decay (float, optional): ``d`` above.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=mg.init.normal(seed=0), shape=(4, 3))
     >>> optimizer = mg.optimizer.Adafactor(0.1)
     >>> result = optimizer.minimize(mg.sum(w**2), [w], steps=100)
@@ -122,6 +112,7 @@ def _root_mean_square(x: Node) -> Node:
     return sqrt(mean(square(x)))
 
 
+@documented
 class Muon(Optimizer):
     """Step by the nearest matrix with orthogonal rows (Jordan and others 2024).
 
@@ -131,33 +122,21 @@ class Muon(Optimizer):
     come near 1. The factor makes the step as large as Adam's (Liu and others, "Muon is scalable for
     LLM training", 2025, equation 4), so that both have one rate.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-    momentum : float, optional
-        ``b`` above.
-    nesterov : bool, optional
-    iterations : int, optional
-    half : bool, optional
-        Whether iterations are computed in bfloat16.
-    weight_decay : float, optional
-        ``d`` above.
-    beta1, beta2, eps : float, optional
-        Of `AdamW`, which is the rule for all other variables.
-    orthogonal : bool, optional
-        Whether matrices have this rule. Put embeddings and output layers into a group with False;
-        variables of fewer than two axes never have it.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional):
+    momentum (float, optional): ``b`` above.
+    nesterov (bool, optional):
+    iterations (int, optional):
+    half (bool, optional): Whether iterations are computed in bfloat16.
+    weight_decay (float, optional): ``d`` above.
+    beta1, beta2, eps (float, optional): Of `AdamW`, which is the rule for all other variables.
+    orthogonal (bool, optional): Whether matrices have this rule. Put embeddings and output layers
+        into a group with False; variables of fewer than two axes never have it.
 
     Notes
     -----
     A variable of more than two axes is a matrix of its first axis and all others, as the kernel of
     a convolution is.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=[[3.0, 0.0], [0.0, 4.0]])
     >>> step = mg.optimizer.Muon(1.0, half=False).step(mg.sum(w**2), [w])
     >>> step(), w.value.round(1)
@@ -227,16 +206,16 @@ class Muon(Optimizer):
 def orthogonalized(matrix: Node, iterations: int, half: bool) -> Node:
     """Return a matrix with the singular vectors of another one, and singular values near 1."""
     size = sqrt(sum(square(matrix)))
-    found = divide(matrix, maximum(size, 1e-12))
+    factor = divide(matrix, maximum(size, 1e-12))
     rows, columns = matrix.shape
     tall = int(rows) > int(columns)
     if tall:
-        found = swapaxes(found, 0, 1)
+        factor = swapaxes(factor, 0, 1)
     if half:
-        found = cast(found, canonical("bfloat16"))
+        factor = cast(factor, canonical("bfloat16"))
     for _ in range(iterations):
-        gram = matmul(found, swapaxes(found, 0, 1))
+        gram = matmul(factor, swapaxes(factor, 0, 1))
         inner = subtract(multiply(matmul(gram, gram), 2.0315), multiply(gram, 4.775))
-        found = add(multiply(found, 3.4445), matmul(inner, found))
-    found = cast(found, matrix.dtype)
-    return swapaxes(found, 0, 1) if tall else found
+        factor = add(multiply(factor, 3.4445), matmul(inner, factor))
+    factor = cast(factor, matrix.dtype)
+    return swapaxes(factor, 0, 1) if tall else factor

@@ -14,10 +14,7 @@ from ..ops.leaf import Variable, variable
 class Memory:
     """Named variables of an optimizer, made at first use; saved values wait for theirs.
 
-    Attributes
-    ----------
-    variables
-        What was made so far, by name, in the order of making.
+    variables: What was made so far, by name, in the order of making.
     """
 
     def __init__(self) -> None:
@@ -79,12 +76,12 @@ class Memory:
 
     def _whole(self, name: str, value: np.ndarray) -> np.ndarray:
         """Return a value of all ranks; where each has a term of it, all of them call it."""
-        found: np.ndarray = value
+        whole: np.ndarray = value
         if self.sums is not None and name in self._added_up:
-            found = self.sums.gathered(value)
+            whole = self.sums.gathered(value)
         elif self.parts is not None and name in self.parts.shapes:
-            found = self.parts.gathered(name, value)
-        return found
+            whole = self.parts.gathered(name, value)
+        return whole
 
     def _cut(self, name: str, value: Any) -> Any:
         if self.sums is not None and name in self._added_up:
@@ -120,10 +117,7 @@ class Memory:
     def load(self, saved: Mapping[str, Any]) -> None:
         """Restore values; those of variables that are not made yet wait until they are.
 
-        Raises
-        ------
-        ShapeError, DTypeError
-            If a value does not fit its variable; none is restored then.
+        raises ShapeError, DTypeError: If a value does not fit its variable; none is restored then.
         """
         fitted = self.fitted(saved)
         waiting = {name: np.array(v) for name, v in saved.items() if name not in fitted}
@@ -134,10 +128,7 @@ class Memory:
     def fitted(self, saved: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return, of the values whose variables are made, what these would hold.
 
-        Raises
-        ------
-        ShapeError, DTypeError
-            If a value does not fit its variable.
+        raises ShapeError, DTypeError: If a value does not fit its variable.
         """
         return {
             name: self.variables[name].state.fitted(self._cut(name, value))

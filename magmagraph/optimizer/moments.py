@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, square, subtract
@@ -23,6 +24,7 @@ __all__ = ["Lion", "NAdam", "RAdam"]
 FLOAT64 = np.dtype(np.float64)
 
 
+@documented
 class NAdam(Optimizer):
     """Adam with Nesterov's momentum (Dozat 2016).
 
@@ -30,21 +32,12 @@ class NAdam(Optimizer):
     ``u`` so far, and Adam's moments ``m`` and ``v``:
     ``w <- w - r ((1 - u) / (1 - U) g + u' / (1 - U u') m) / (sqrt(v / (1 - b2**t)) + eps)``.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-    beta1, beta2 : float, optional
-    eps : float, optional
-    momentum_decay : float, optional
-        ``p`` above.
-    weight_decay : float, optional
-        The factor of an L2 penalty, in the gradient.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional):
+    beta1, beta2 (float, optional):
+    eps (float, optional):
+    momentum_decay (float, optional): ``p`` above.
+    weight_decay (float, optional): The factor of an L2 penalty, in the gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=5.0)
     >>> mg.optimizer.NAdam(0.1).minimize(x**2, [x], steps=200).value < 1e-4
     True
@@ -101,6 +94,7 @@ class NAdam(Optimizer):
         return cast(subtract(variable, multiply(state.learning_rate, step)), variable.dtype)
 
 
+@documented
 class RAdam(Optimizer):
     """Adam whose first steps, of too few gradients, are rectified (Liu and others 2020).
 
@@ -108,19 +102,11 @@ class RAdam(Optimizer):
     step times ``sqrt((p - 4) (p - 2) q / ((q - 4) (q - 2) p))``, and before
     ``w <- w - r m / (1 - b1**t)``.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-    beta1, beta2 : float, optional
-    eps : float, optional
-    weight_decay : float, optional
-        The factor of an L2 penalty, in the gradient.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional):
+    beta1, beta2 (float, optional):
+    eps (float, optional):
+    weight_decay (float, optional): The factor of an L2 penalty, in the gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=5.0)
     >>> mg.optimizer.RAdam(0.2).minimize(x**2, [x], steps=300).value < 1e-4
     True
@@ -177,24 +163,17 @@ class RAdam(Optimizer):
         return subtract(variable, multiply(state.learning_rate, direction))
 
 
+@documented
 class Lion(Optimizer):
     """Step by the sign of a moving mean (Chen and others 2023, algorithm 2).
 
     ``w <- w - r (sign(b1 m + (1 - b1) g) + d w)`` and ``m <- b2 m + (1 - b2) g``.
 
-    Parameters
-    ----------
-    learning_rate : float, schedule, callable, or Node, optional
-        Some 3 to 10 times smaller than Adam's.
-    beta1, beta2 : float, optional
-    weight_decay : float, optional
-        ``d`` above.
-    clip_value, clip_norm, accumulate
-        As for `Optimizer`.
+    learning_rate (float, schedule, callable, or Node, optional): Some 3 to 10 times smaller than
+        Adam's.
+    beta1, beta2 (float, optional):
+    weight_decay (float, optional): ``d`` above.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=[1.0, -2.0])
     >>> step = mg.optimizer.Lion(0.25).step(mg.sum(w**2), [w])
     >>> step(), w.value

@@ -11,6 +11,7 @@ from ..autodiff.transforms.rebuild import rebuild
 from ..autodiff.transforms.scanning import scan, while_loop
 from ..dtypes import promote
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, negative, subtract
@@ -29,6 +30,7 @@ from .rate import RateLike
 __all__ = ["LBFGS"]
 
 
+@documented
 class LBFGS(Optimizer):
     """Take quasi-Newton steps with a short memory (Liu and Nocedal 1989).
 
@@ -38,25 +40,16 @@ class LBFGS(Optimizer):
     algorithm 4.6); all evaluations of the loss are a loop in the graph. No step makes the loss
     larger.
 
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The step that is tried first.
-    memory : int, optional
-        How many differences of points and gradients are kept.
-    decrease, curvature : float, optional
-        ``c1`` and ``c2`` of the conditions, ``0 < c1 < c2 < 1``.
-    evaluations : int, optional
-        Of the loss, in a step, at most.
+    learning_rate (float, optional): The step that is tried first.
+    memory (int, optional): How many differences of points and gradients are kept.
+    decrease, curvature (float, optional): ``c1`` and ``c2`` of the conditions, ``0 < c1 < c2 < 1``.
+    evaluations (int, optional): Of the loss, in a step, at most.
 
     Notes
     -----
     For losses that are the same function at each step: of all data, without dropout. All variables
     have one memory, and their dtypes' widest one; groups have no settings of their own.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=[-1.2, 1.0])
     >>> rosenbrock = 100.0 * (x[1] - x[0] ** 2) ** 2 + (1.0 - x[0]) ** 2
     >>> mg.optimizer.LBFGS().minimize(rosenbrock, [x], steps=60).value < 1e-10
@@ -216,13 +209,13 @@ def _flat(values: Any, dtype: np.dtype) -> Node:
 
 def _pieces(flat: Node, variables: list[Variable]) -> list[Node]:
     """Return the parts of a vector in the shapes and dtypes of variables."""
-    found, at = [], 0
+    pieces, at = [], 0
     for variable in variables:
         size = int(variable.size)
         part = reshape(index(flat, slice(at, at + size)), variable.shape)
-        found.append(cast(part, variable.dtype))
+        pieces.append(cast(part, variable.dtype))
         at += size
-    return found
+    return pieces
 
 
 def _dot(a: Node, b: Node) -> Node:

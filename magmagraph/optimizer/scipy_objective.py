@@ -12,6 +12,7 @@ from ..autodiff.derivatives import hvp
 from ..errors import GradientError, message
 from ..function import Function, function
 from ..function.feeds import named_feeds
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ir.nesting import leaves, like
 from ..ir.op import describe
@@ -90,6 +91,7 @@ class ScipyObjective:
     def _parts(self, flat: Any) -> list[Any]:
         return [array for _, array in leaves(self.unflatten(flat), "flat")]
 
+    @documented
     def hessp(self, flat: Any, vector: Any) -> np.ndarray:
         """Move the variables to `flat`; return the second derivatives times a vector.
 
@@ -97,13 +99,8 @@ class ScipyObjective:
         ``scipy.optimize.minimize(..., hessp=objective.hessp)`` takes, for ``"Newton-CG"`` and the
         methods of trust regions.
 
-        Parameters
-        ----------
-        flat, vector : array of shape (n,)
-
-        Returns
-        -------
-        numpy.ndarray, shape (n,), float64
+        flat, vector (array of shape (n,)):
+        returns (numpy.ndarray, shape (n,), float64):
         """
         if self._second is None:
             directions = [
@@ -126,43 +123,27 @@ class ScipyObjective:
         return iter((self, self.x0))
 
 
+@documented
 def scipy_objective(
     loss: Node, wrt: Any, feeds: Mapping[Node | str, Any] | None = None
 ) -> ScipyObjective:
     """Make the flat value-and-gradient function that `scipy.optimize` wants.
 
-    Parameters
-    ----------
-    loss : Node
-        A float scalar.
-    wrt : Variable, or a nested list, tuple or dict of variables
-        What is optimized.
-    feeds : dict, optional
-        Values of the loss's inputs, by node or by name, fixed for all calls.
-
-    Returns
-    -------
-    ScipyObjective
-        Called with a vector it returns ``(value, gradient)``; ``.x0`` is the present point,
-        ``.unflatten(vector)`` the vector as arrays, ``.assign(vector)`` writes it into the
-        variables, ``.hessp(at, vector)`` gives second derivatives times a vector. It unpacks as
-        ``fun, x0``.
-
-    Raises
-    ------
-    GradientError
-        Where a target is not a variable, or as `grad`.
-    FeedError
-        An input that the loss reads has no value, or a name is that of no input.
+    loss (Node): A float scalar.
+    wrt (Variable, or a nested list, tuple or dict of variables): What is optimized.
+    feeds (dict, optional): Values of the loss's inputs, by node or by name, fixed for all calls.
+    returns (ScipyObjective): Called with a vector it returns ``(value, gradient)``; ``.x0`` is the
+        present point, ``.unflatten(vector)`` the vector as arrays, ``.assign(vector)`` writes it
+        into the variables, ``.hessp(at, vector)`` gives second derivatives times a vector. It
+        unpacks as ``fun, x0``.
+    raises GradientError: Where a target is not a variable, or as `grad`.
+    raises FeedError: An input that the loss reads has no value, or a name is that of no input.
 
     Notes
     -----
     Every call moves the variables, and the last call of an optimizer need not be at its best
     point: assign the result. Optimizers with tight tolerances want float64 variables.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> import scipy.optimize
     >>> x = mg.var("x", init=np.array([3.0, -1.0]))
     >>> fun, x0 = mg.scipy_objective(mg.sum((x - 1.0) ** 2), [x])

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autodiff.transforms.rebuild import rebuild
 from ..errors import ConfigError, message
+from ..ir.docstrings import documented
 from ..ir.graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, floor_divide, multiply, subtract
@@ -106,26 +107,20 @@ class _Averaged(_Wrapped):
                 variable.value = value
 
 
+@documented
 class EMA(_Averaged):
     """Follow the weights by an exponential moving average.
 
     After each step of the other optimizer ``a <- k a + (1 - k) w``, from the first weights.
 
-    Parameters
-    ----------
-    optimizer : Optimizer
-        The one that takes the steps, new.
-    average_decay : float, optional
-        ``k`` above.
+    optimizer (Optimizer): The one that takes the steps, new.
+    average_decay (float, optional): ``k`` above.
 
     Notes
     -----
     ``with optimizer.averaged():`` variables hold the averages, to evaluate or save a network;
     `averages` returns them. Running statistics of `BatchNorm` are averages already.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=1.0)
     >>> optimizer = mg.optimizer.EMA(mg.optimizer.SGD(0.5), average_decay=0.5)
     >>> step = optimizer.step(w, [w])
@@ -150,27 +145,22 @@ class EMA(_Averaged):
         return new
 
 
+@documented
 class SWA(_Averaged):
     """Average the weights of the last part of training (Izmailov and others 2018).
 
     The mean of the weights after the steps ``start, start + every, start + 2 every, ...``, counted
     from 0.
 
-    Parameters
-    ----------
-    optimizer : Optimizer
-        The one that takes the steps, new; its rate is constant or goes in cycles at the end.
-    start, every : int, optional
-        See above.
+    optimizer (Optimizer): The one that takes the steps, new; its rate is constant or goes in cycles
+        at the end.
+    start, every (int, optional): See above.
 
     Notes
     -----
     As `EMA`. Running statistics of `BatchNorm` are those of the weights that were not averaged: run
     the data through the network in training once, inside of ``with optimizer.averaged():``.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=0.0)
     >>> optimizer = mg.optimizer.SWA(mg.optimizer.SGD(1.0), start=1, every=2)
     >>> step = optimizer.step(-w, [w])
@@ -201,22 +191,16 @@ class SWA(_Averaged):
         return new
 
 
+@documented
 class SAM(_Wrapped):
     """Step by the gradient at the worst point nearby (Foret and others 2021, algorithm 1).
 
     The other optimizer's rule, with the gradient at ``w + p g / |g|``, where ``|g|`` is the norm of
     all gradients together. A step computes the gradient twice.
 
-    Parameters
-    ----------
-    optimizer : Optimizer
-        The one whose rule it is, new.
-    radius : float, optional
-        ``p`` above.
+    optimizer (Optimizer): The one whose rule it is, new.
+    radius (float, optional): ``p`` above.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w = mg.var("w", init=1.0)
     >>> step = mg.optimizer.SAM(mg.optimizer.SGD(0.25), radius=0.5).step(w**2, [w])
     >>> step(), float(w.value)

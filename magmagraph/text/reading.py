@@ -69,26 +69,13 @@ def load(
 ) -> Any:
     """Return the graph or plan of a text.
 
-    Parameters
-    ----------
-    text
-        What `dump` wrote.
-    data
-        Arrays of long constants by digest, where the text does not hold them.
-    values
-        What the variables hold, in the order in which the text has them; zeros unless given.
-    families
-        Of a plan: the kernel families that its steps may be of.
-
-    Returns
-    -------
-    Graph or Plan
-        With inputs and variables of its own. Its dump is the same text.
-
-    Raises
-    ------
-    GraphError, PlanError
-        The text is truncated or damaged; the message has the line's number and what was expected.
+    text: What `dump` wrote.
+    data: Arrays of long constants by digest, where the text does not hold them.
+    values: What the variables hold, in the order in which the text has them; zeros unless given.
+    families: Of a plan: the kernel families that its steps may be of.
+    returns (Graph or Plan): With inputs and variables of its own. Its dump is the same text.
+    raises GraphError, PlanError: The text is truncated or damaged; the message has the line's
+        number and what was expected.
 
     Examples
     --------
@@ -124,17 +111,10 @@ def load_graph(
 ) -> Graph:
     """Return the graph of a text in a file that is not trusted.
 
-    Parameters
-    ----------
-    text, data, values
-        As of `load`.
-    place
-        Name the place of the text in the file.
-
-    Raises
-    ------
-    Damaged
-        The text is damaged, or that of a plan; the message names the place and the line.
+    text, data, values: As of `load`.
+    place: Name the place of the text in the file.
+    raises Damaged: The text is damaged, or that of a plan; the message names the place and the
+        line.
     """
     if _begins_plan(text):
         raise Damaged(f"{place}: line 1: the text is that of a plan, and not of a graph")
@@ -148,14 +128,9 @@ def load_graph(
 class Reader(Rows):
     """One text that is being read.
 
-    Parameters
-    ----------
-    text
-        The text.
-    error
-        The class of its errors.
-    data, values
-        As of `load`.
+    text: The text.
+    error: The class of its errors.
+    data, values: As of `load`.
     """
 
     def __init__(

@@ -15,16 +15,10 @@ DEPTH = 50  # of bodies, and of brackets, inside of each other
 class Row:
     """A line, and the bodies that are written inside of it.
 
-    Attributes
-    ----------
-    number
-        Of its first line in the text, from 1.
-    text
-        The line; ``{0}``, ``{1}``, ... stand for bodies.
-    bodies
-        The rows of each body.
-    end
-        Number of its last line.
+    number: Of its first line in the text, from 1.
+    text: The line; ``{0}``, ``{1}``, ... stand for bodies.
+    bodies: The rows of each body.
+    end: Number of its last line.
     """
 
     number: int
@@ -36,19 +30,10 @@ class Row:
 class Rows:
     """A text as rows, and the errors that name its lines.
 
-    Parameters
-    ----------
-    text
-        The text.
-    error
-        The class of its errors.
-
-    Attributes
-    ----------
-    line
-        Number of the line that is being read.
-    data
-        Name -> (line, content), of the lines of data.
+    text: The text.
+    error: The class of its errors.
+    line: Number of the line that is being read.
+    data: Name -> (line, content), of the lines of data.
     """
 
     def __init__(self, text: str, error: type[MagmagraphError]) -> None:

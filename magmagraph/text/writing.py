@@ -25,6 +25,7 @@ from ..ir import dims
 from ..ir.collection import collection_paused
 from ..ir.dims import Dim
 from ..ir.dims.algebra import atom_dim
+from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, topological
 from ..ir.identity import same_nodes
 from ..ir.plan import WHOLE, Place, Plan, Role, Slot, Step
@@ -41,25 +42,15 @@ _WORDS = frozenset((*DTYPES, "True", "False", "None", "nan", "inf"))
 
 
 @collection_paused()
+@documented
 def dump(what: Any, *, data: bool = True) -> str:
     """Return a graph or a plan as text that `load` reads back.
 
-    Parameters
-    ----------
-    what : Graph, Plan or Function
-        Of a function, its optimized graph is written.
-    data
-        Whether the elements of long constants follow at the end. Without them `load` has to be
+    what (Graph, Plan or Function): Of a function, its optimized graph is written.
+    data: Whether the elements of long constants follow at the end. Without them `load` has to be
         given the arrays.
+    returns (str): A line per node (or per step and slot), then what is returned.
 
-    Returns
-    -------
-    str
-        A line per node (or per step and slot), then what is returned.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> from magmagraph.ir.graph import freeze
     >>> x = mg.input("x", shape=("batch", 3))
     >>> print(dump(freeze([x], [mg.add(x, x)])))
@@ -134,10 +125,7 @@ class Code:
 class Writer:
     """One text in the making: which extents and which data it has come to.
 
-    Attributes
-    ----------
-    data
-        Digest -> array, of the constants that are too long for their line.
+    data: Digest -> array, of the constants that are too long for their line.
     """
 
     def __init__(self) -> None:

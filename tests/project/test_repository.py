@@ -23,7 +23,7 @@ SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.
 
 # The rooms, bottom to top: each imports those before it.
 ORDER = (
-    "errors", "init", "_version", "config", "dtypes", "ir", "ops", "autodiff", "codegen", "files",
+    "errors", "_version", "config", "dtypes", "ir", "init", "ops", "autodiff", "codegen", "files",
     "help", "losses", "functional", "schedule", "regularize", "text", "passes",
     "runtime",
     "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",

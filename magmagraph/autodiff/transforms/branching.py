@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_bool, is_integer
 from ...errors import DTypeError, GraphError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.nesting import leaves, like
 from ...ir.op import describe, nodes_made
@@ -20,6 +21,7 @@ from ...ops.shape.joining import in_shape
 __all__ = ["cond", "switch"]
 
 
+@documented
 def cond(
     predicate: Any,
     true_function: Callable[..., Any],
@@ -28,28 +30,15 @@ def cond(
 ) -> Any:
     """Run one of two functions, by a value of the call; the other one is not run.
 
-    Parameters
-    ----------
-    predicate : Node, array or bool
-        A bool scalar.
-    true_function, false_function : callable
-        Take the operands and return a node or a nested list, tuple or dict of nodes; both the same
-        form, shapes and dtypes. Each is called once, to build its graph; nodes that it takes from
-        outside are operands too.
-    *operands : Node or array, or nested forms of these
-        What the functions are given.
-
-    Returns
-    -------
-    Node, or the nested form that the functions return
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        If the predicate is not a scalar, or not a bool; or the functions return parts of different
-        shapes or dtypes.
-    GraphError
-        If they return different forms, or nothing.
+    predicate (Node, array or bool): A bool scalar.
+    true_function, false_function (callable): Take the operands and return a node or a nested list,
+        tuple or dict of nodes; both the same form, shapes and dtypes. Each is called once, to build
+        its graph; nodes that it takes from outside are operands too.
+    *operands (Node or array, or nested forms of these): What the functions are given.
+    returns (Node, or the nested form that the functions return):
+    raises ShapeError, DTypeError: If the predicate is not a scalar, or not a bool; or the functions
+        return parts of different shapes or dtypes.
+    raises GraphError: If they return different forms, or nothing.
 
     See Also
     --------
@@ -61,9 +50,6 @@ def cond(
     The gradient is that of the function which ran: what the other would have given, NaN say, plays
     no part. Under `vmap` with a predicate that differs between examples these run one by one.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x")
     >>> y = mg.cond(x > 0.0, mg.log, lambda v: v * 2.0, x)
     >>> y.eval({x: -3.0}), mg.grad(y, x).eval({x: 0.0})
@@ -91,30 +77,17 @@ def cond(
     return _switch("cond", cast(node, "int32"), chosen, labels, operands)
 
 
+@documented
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """Run one of several functions, by its number; the others are not run.
 
-    Parameters
-    ----------
-    index : Node, array or int
-        An integer scalar. Below 0 it counts as 0, above the last as the last.
-    branches : sequence of callable
-        As the functions of `cond`.
-    *operands : Node or array, or nested forms of these
-        What the functions are given.
+    index (Node, array or int): An integer scalar. Below 0 it counts as 0, above the last as the
+        last.
+    branches (sequence of callable): As the functions of `cond`.
+    *operands (Node or array, or nested forms of these): What the functions are given.
+    returns (Node, or the nested form that the functions return):
+    raises ShapeError, DTypeError, GraphError: As `cond`; and where there is no function.
 
-    Returns
-    -------
-    Node, or the nested form that the functions return
-
-    Raises
-    ------
-    ShapeError, DTypeError, GraphError
-        As `cond`; and where there is no function.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> k = mg.var("k", dtype="int32")
     >>> y = mg.switch(k, [mg.sin, mg.cos, mg.exp], 0.0)
     >>> y.eval({k: 0}), y.eval({k: 1}), y.eval({k: 7})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.docstrings import documented
 from ...ir.graph import Graph, Node, freeze, topological
 from ...ir.op import Effect, Kind
 from ...ir.types import Type
@@ -13,24 +14,17 @@ from ...ops.leaf import parameter
 Renew = Callable[[Node, tuple[Node, ...]], Node | None]
 
 
+@documented
 def rebuild(
     roots: Sequence[Node], replace: Mapping[Node, Node], renew: Renew | None = None
 ) -> list[Node]:
     """Return the roots recomputed from replacements; what does not depend on one is kept.
 
-    Parameters
-    ----------
-    roots
-        Nodes to copy.
-    replace
-        Node -> the node that takes its place. Replacements are not entered.
-    renew
-        ``renew(node, new operands)`` may return the copy of a node itself, or None for the
-        usual one; it is asked about every node that is not replaced.
+    roots: Nodes to copy.
+    replace: Node -> the node that takes its place. Replacements are not entered.
+    renew: ``renew(node, new operands)`` may return the copy of a node itself, or None for the usual
+        one; it is asked about every node that is not replaced.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, y = mg.input("x"), mg.input("y")
     >>> copy, = rebuild([x + x], {x: y})
     >>> copy.inputs == (y, y)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import DTypeError, GraphError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Graph, Node, topological
 from ...ir.nesting import leaves, like
 from ...ir.op import Effect, describe
@@ -145,6 +146,7 @@ def scan(
     return _like(init, finals), _like(shown, tops)
 
 
+@documented
 def while_loop(
     condition: Callable[[Any], Any],
     body: Callable[[Any], Any],
@@ -159,28 +161,16 @@ def while_loop(
         while condition(carry):
             carry = body(carry)
 
-    Parameters
-    ----------
-    condition : callable
-        Takes the carry and returns a bool scalar.
-    body : callable
-        Takes the carry and returns the next, of the same form, shapes and dtypes. Both functions
-        are called once, to build their graphs; nodes that they take from outside are operands.
-    init : Node or array, or a nested list, tuple or dict of these
-        The first carry.
-    max_steps : int, str or Dim, optional
-        The most steps: the loop ends there even where the condition still holds. With such a bound
-        gradients flow in reverse mode too, and memory for as many carries is planned for them.
-
-    Returns
-    -------
-    Node or the nested form of `init`
-        The last carry.
-
-    Raises
-    ------
-    GraphError, ShapeError, DTypeError
-        As `scan`; and if the condition is not a bool scalar.
+    condition (callable): Takes the carry and returns a bool scalar.
+    body (callable): Takes the carry and returns the next, of the same form, shapes and dtypes. Both
+        functions are called once, to build their graphs; nodes that they take from outside are
+        operands.
+    init (Node or array, or a nested list, tuple or dict of these): The first carry.
+    max_steps (int, str or Dim, optional): The most steps: the loop ends there even where the
+        condition still holds. With such a bound gradients flow in reverse mode too, and memory for
+        as many carries is planned for them.
+    returns (Node or the nested form of `init`): The last carry.
+    raises GraphError, ShapeError, DTypeError: As `scan`; and if the condition is not a bool scalar.
 
     See Also
     --------
@@ -194,9 +184,6 @@ def while_loop(
     An interrupt (Ctrl-C) ends a loop between two steps, and the call changes no variable; where a
     condition may go on for ever, `max_steps` ends it, too.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> n = mg.var("n", dtype="int32")
     >>> def collatz(carry):
     ...     k, steps = carry

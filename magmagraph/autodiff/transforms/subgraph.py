@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import DTypeError, GraphError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node, topological
 from ...ir.nesting import leaves, like
 from ...ir.op import describe
@@ -18,6 +19,7 @@ from .rebuild import rebuild
 __all__ = ["op_from_graph"]
 
 
+@documented
 def op_from_graph(
     inputs: Sequence[Node] | None = None,
     outputs: Any = None,
@@ -31,39 +33,22 @@ def op_from_graph(
     out first of all, so that nothing is lost in speed; gradients go through it, and so does
     `vmap`.
 
-    Parameters
-    ----------
-    inputs : sequence of Node, or callable
-        The nodes in whose places the operands of a call come; any nodes that `outputs` are
-        computed from. Or a function of nodes: this is then a decorator, and each call builds its
-        own graph.
-    outputs : Node, or a nested list, tuple or dict of nodes
-        What a call gives.
-    name : str, optional
-        Its name. Default: that of the function, or "subgraph".
-    gradient : callable, optional
-        ``gradient(*operands, cotangent)`` gives a gradient for each operand (None where there is
-        none), in place of what the graph's own would be. For one output.
-
-    Returns
-    -------
-    callable
-        A function of as many nodes or arrays as there are inputs, which returns the form of
-        `outputs`. Other nodes that these are computed from (variables, say) are operands
+    inputs (sequence of Node, or callable): The nodes in whose places the operands of a call come;
+        any nodes that `outputs` are computed from. Or a function of nodes: this is then a
+        decorator, and each call builds its own graph.
+    outputs (Node, or a nested list, tuple or dict of nodes): What a call gives.
+    name (str, optional): Its name. Default: that of the function, or "subgraph".
+    gradient (callable, optional): ``gradient(*operands, cotangent)`` gives a gradient for each
+        operand (None where there is none), in place of what the graph's own would be. For one
+        output.
+    returns (callable): A function of as many nodes or arrays as there are inputs, which returns the
+        form of `outputs`. Other nodes that these are computed from (variables, say) are operands
         too, and get their gradients, unless `gradient` says otherwise.
+    raises GraphError: Where an input is no node or does not occur in the outputs, there are no
+        outputs, or a call gives another number of operands.
+    raises DTypeError: Where an operand has another dtype than the input. Other shapes are fine, if
+        the operations inside take them.
 
-    Raises
-    ------
-    GraphError
-        Where an input is no node or does not occur in the outputs, there are no outputs, or a
-        call gives another number of operands.
-    DTypeError
-        Where an operand has another dtype than the input. Other shapes are fine, if the
-        operations inside take them.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> a, b = mg.input("a"), mg.input("b")
     >>> distance = mg.op_from_graph([a, b], mg.sqrt(a * a + b * b), name="distance")
     >>> distance(mg.constant(3.0), mg.constant(4.0))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import DTypeError, GraphError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.nesting import leaves, like
 from ...ir.op import describe
@@ -20,6 +21,7 @@ from ...ops.shape.arrange import moveaxis
 __all__ = ["vmap"]
 
 
+@documented
 def vmap(
     target: Any, in_axes: Any = 0, out_axes: Any = 0, *, size: Extent | str | None = None
 ) -> Any:
@@ -28,37 +30,24 @@ def vmap(
     The function is written for one example. It is called once, with inputs that lack the mapped
     axis, and each operation of what it returns is rewritten to work on all examples at once.
 
-    Parameters
-    ----------
-    target : callable, Node, or a nested list, tuple or dict of nodes
-        A function of nodes that returns a node or a nested form of them; or such nodes
-        themselves.
-    in_axes : int, None, or a list, tuple or dict of these
-        With a function: the axis of each argument to map over; None for one that all examples
-        share. One value stands for all arguments, and within an argument for all its members.
-        Arguments given by name are mapped over their first axis. With nodes: a dict
-        ``{node: stacked}`` from what varies, any node that they are computed from, to what takes
-        its place, which has the mapped axis in front of the node's own axes.
-    out_axes : int, None, or a nested form of these
-        Where the mapped axis stands in each result. None for a result that is the same for all
-        examples: it has no such axis.
-    size : int, str or Dim, optional
-        Extent of the mapped axis, where no argument has it (a function that only draws random
-        numbers, say).
-
-    Returns
-    -------
-    callable, Node, or the nested form of `target`
-        With a function: one of the same arguments, which returns the same form. The axis may be
-        a named dimension, and stays one.
-
-    Raises
-    ------
-    ShapeError
-        Where nothing is mapped, extents of the mapped axis differ, an axis is out of range, or
-        a result varies that `out_axes` says is the same for all.
-    DTypeError, GraphError
-        Where what stands in a node's place has another dtype, or the target holds no nodes.
+    target (callable, Node, or a nested list, tuple or dict of nodes): A function of nodes that
+        returns a node or a nested form of them; or such nodes themselves.
+    in_axes (int, None, or a list, tuple or dict of these): With a function: the axis of each
+        argument to map over; None for one that all examples share. One value stands for all
+        arguments, and within an argument for all its members. Arguments given by name are mapped
+        over their first axis. With nodes: a dict ``{node: stacked}`` from what varies, any node
+        that they are computed from, to what takes its place, which has the mapped axis in front of
+        the node's own axes.
+    out_axes (int, None, or a nested form of these): Where the mapped axis stands in each result.
+        None for a result that is the same for all examples: it has no such axis.
+    size (int, str or Dim, optional): Extent of the mapped axis, where no argument has it (a
+        function that only draws random numbers, say).
+    returns (callable, Node, or the nested form of `target`): With a function: one of the same
+        arguments, which returns the same form. The axis may be a named dimension, and stays one.
+    raises ShapeError: Where nothing is mapped, extents of the mapped axis differ, an axis is out of
+        range, or a result varies that `out_axes` says is the same for all.
+    raises DTypeError, GraphError: Where what stands in a node's place has another dtype, or the
+        target holds no nodes.
 
     Notes
     -----

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import ConfigError, message
 from ...ir.communicator import Communicator
+from ...ir.docstrings import documented
 from ...ir.op import Kind
 from ...ir.plan import Plan, Role, Step
 from ...ir.ranks import current
@@ -50,12 +51,8 @@ class Form(enum.Enum):
 class Message:
     """A collective of a plan.
 
-    Attributes
-    ----------
-    form
-        What it moves.
-    bytes
-        Of the larger of what goes in and what comes out of one rank.
+    form: What it moves.
+    bytes: Of the larger of what goes in and what comes out of one rank.
     """
 
     form: Form
@@ -98,18 +95,14 @@ class Links:
                     message(f"Links: {name}={value!r}", need="seconds, at least 0 and finite")
                 )
 
+    @documented
     def seconds(self, sent: Message, ranks: int, algorithm: str = "auto") -> float:
         """Return the time of a collective from its last rank's arrival to its end.
 
-        Parameters
-        ----------
-        told : Message
-            The collective.
-        ranks : int
-            How many take part.
-        algorithm : str
-            Of reductions: "auto", the fastest of the library's; "ring"; "torus", rings along the
-            sides of the squarest grid; "parameter_server", to a rank of its own and back.
+        sent (Message): The collective.
+        ranks (int): How many take part.
+        algorithm (str): Of reductions: "auto", the fastest of the library's; "ring"; "torus", rings
+            along the sides of the squarest grid; "parameter_server", to a rank of its own and back.
         """
         if ranks == 1:
             return 0.0
@@ -212,21 +205,15 @@ class Links:
         return cls(float(latency), float(rate), samples=tuple(samples))
 
     @classmethod
+    @documented
     def measure(cls, communicator: Communicator | None = None) -> Links:
         """Time reductions over the ranks of a job, and fit links to them; all ranks call it.
 
         Each stands behind a pass over memory, as in a step: what is sent, and what sends it, are in
         no cache of the core's own any more.
 
-        Parameters
-        ----------
-        communicator : optional
-            The current one unless given; of two ranks at least.
-
-        Returns
-        -------
-        Links
-            The same on all ranks.
+        communicator (optional): The current one unless given; of two ranks at least.
+        returns (Links): The same on all ranks.
         """
         world = communicator or current()
         if world.size == 1:
@@ -304,10 +291,7 @@ class Wait:
 class Timeline:
     """What one rank does in a step: computing, starts of collectives, and waits for them.
 
-    Attributes
-    ----------
-    events
-        In their order.
+    events: In their order.
     """
 
     events: tuple[Compute | Start | Wait, ...]
@@ -348,12 +332,8 @@ class Timeline:
 def timeline(plan: Plan, compute: Callable[[int, Step], Compute]) -> Timeline:
     """Return what a rank does when it runs a plan.
 
-    Parameters
-    ----------
-    plan
-        With bound sizes.
-    compute
-        What a step takes that computes, of its number and itself.
+    plan: With bound sizes.
+    compute: What a step takes that computes, of its number and itself.
     """
     later = {step.node for step in plan.steps if step.role is Role.WAIT}
     numbers = {

@@ -26,16 +26,10 @@ def draw(
 ) -> None:
     """Write the picture.
 
-    Parameters
-    ----------
-    path
-        Of the SVG file, which is whole or not there.
-    counts
-        Numbers of ranks.
-    speeds
-        By name, the speed on each number of ranks over that of one.
-    assumptions
-        Lines of text below.
+    path: Of the SVG file, which is whole or not there.
+    counts: Numbers of ranks.
+    speeds: By name, the speed on each number of ranks over that of one.
+    assumptions: Lines of text below.
     """
     below = 52.0 + _LINE * len(assumptions)
     frame = Frame(_WIDE, _TALL + below - 44.0, right=150.0, top=20.0, bottom=below)

@@ -19,12 +19,8 @@ __all__ = ["DryRank"]
 class DryRank(Communicator):
     """Rank 0 of some ranks that are not there.
 
-    Parameters
-    ----------
-    size
-        How many they are.
-    overlap
-        Whether plans start collectives beside other steps.
+    size: How many they are.
+    overlap: Whether plans start collectives beside other steps.
 
     Examples
     --------

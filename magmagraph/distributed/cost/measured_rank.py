@@ -51,12 +51,9 @@ class Rank:
     def timeline(self, rows: int, beside: Sharing | float) -> Timeline:
         """Return what the rank does with so many rows.
 
-        Parameters
-        ----------
-        rows
-            Of the rank.
-        beside
-            What it loses to the others on its machine; or how many times as slow as alone it is.
+        rows: Of the rank.
+        beside: What it loses to the others on its machine; or how many times as slow as alone it
+            is.
         """
         bound = bind(self.function, self._part(rows), {}).bound.plan
         taken = None if self.machine is not None else self._between(rows)

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
 from ...ir.communicator import Communicator
+from ...ir.docstrings import documented
 from ...ir.ranks import current, using
 from ...ir.tables import table
 from ...ir.types import FilePath
@@ -33,20 +34,12 @@ _WORTH = 1.05  # times as fast as fewer ranks, from which on more of them are pr
 class Proposal:
     """One way of running a step, and what it takes.
 
-    Attributes
-    ----------
-    ranks
-        How many.
-    algorithm
-        How gradients travel.
-    rows
-        Of the batch on the rank that has the most.
-    seconds
-        Of a step.
-    compute
-        Of it, seconds of computing.
-    bytes
-        Of reductions that each rank takes part in.
+    ranks: How many.
+    algorithm: How gradients travel.
+    rows: Of the batch on the rank that has the most.
+    seconds: Of a step.
+    compute: Of it, seconds of computing.
+    bytes: Of reductions that each rank takes part in.
     """
 
     ranks: int
@@ -65,18 +58,11 @@ class Proposal:
 class StrategyPlan:
     """What a function would take on some numbers of ranks.
 
-    Attributes
-    ----------
-    proposals : list of Proposal
-        Every way that was looked at.
-    rows : int
-        Of the whole batch.
-    links : Links
-        What messages cost.
-    cores : int or None
-        That all ranks share.
-    timelines : dict
-        By number of ranks, what one of them does in a step.
+    proposals (list of Proposal): Every way that was looked at.
+    rows (int): Of the whole batch.
+    links (Links): What messages cost.
+    cores (int or None): That all ranks share.
+    timelines (dict): By number of ranks, what one of them does in a step.
     """
 
     def __init__(
@@ -146,10 +132,7 @@ class StrategyPlan:
     def simulate(self, ranks: int, algorithm: str = "auto", **options: Any) -> Simulated:
         """Let ranks go through their timeline, by events; options are those of `simulate`.
 
-        Raises
-        ------
-        ConfigError
-            If `plan` was not asked for this number of ranks.
+        raises ConfigError: If `plan` was not asked for this number of ranks.
         """
         if ranks not in self.timelines:
             raise ConfigError(
@@ -172,19 +155,11 @@ class StrategyPlan:
     ) -> dict[str, list[float]]:
         """Simulate all numbers of ranks, and draw their speed against one rank.
 
-        Parameters
-        ----------
-        path
-            Of the picture, an SVG file; its assumptions are written below it.
-        algorithms : sequence of str
-            As of `simulate`.
-        jitter, steps, seed
-            As of `simulate`.
-
-        Returns
-        -------
-        dict
-            For each algorithm, the speed on each number of ranks over that on the first.
+        path: Of the picture, an SVG file; its assumptions are written below it.
+        algorithms (sequence of str): As of `simulate`.
+        jitter, steps, seed: As of `simulate`.
+        returns (dict): For each algorithm, the speed on each number of ranks over that on the
+            first.
         """
         counts = list(self.timelines)
         speeds = {}
@@ -232,6 +207,7 @@ class StrategyPlan:
         return f"{table(rows, left=(1,))}\n{self.explain()}"
 
 
+@documented
 def plan(
     function: Any,
     *feeds: Any,
@@ -252,49 +228,30 @@ def plan(
     The plan of a rank is made as in a real job (`DataParallel`), and its steps are measured here;
     what messages take is what `links` say. Variables are left as they are.
 
-    Parameters
-    ----------
-    function : Function
-        Of one process: a training step, or anything with a dimension that can be sharded.
-    *feeds, **named
-        As of a call, with all rows of a batch.
-    devices : int or sequence of int
-        Numbers of ranks to look at.
-    links : Links, optional
-        Measured over the ranks of the job unless given, which then all have to call this. What
-        they share is measured then, too, and computing on rank 0 while the others sleep.
-    machine : Machine, optional
-        Where it shall run, by its roofs; nothing is measured here then.
-    algorithms : sequence of str
-        How reductions may travel: "auto" (the library's all-reduce), "ring", "torus",
-        "parameter_server".
-    dim : str
-        The dimension that is sharded.
-    weak : bool
-        Whether each rank has the rows of the feeds; else ranks divide them among themselves.
-    cores : int, optional
-        That all ranks together have, where they share a machine; a rank has one unless said.
-    sharing : Sharing or sequence of Sharing
-        What so many ranks of this machine lose to each other, as `Sharing.measure` finds it; for
-        their number of ranks it counts in the place of `cores`.
-    repeats : int
-        Runs of each measurement; the median counts.
-    overlap : bool, optional
-        Whether reductions run beside computing; as the current communicator does unless said.
+    function (Function): Of one process: a training step, or anything with a dimension that can be
+        sharded.
+    *feeds, **named: As of a call, with all rows of a batch.
+    devices (int or sequence of int): Numbers of ranks to look at.
+    links (Links, optional): Measured over the ranks of the job unless given, which then all have to
+        call this. What they share is measured then, too, and computing on rank 0 while the others
+        sleep.
+    machine (Machine, optional): Where it shall run, by its roofs; nothing is measured here then.
+    algorithms (sequence of str): How reductions may travel: "auto" (the library's all-reduce),
+        "ring", "torus", "parameter_server".
+    dim (str): The dimension that is sharded.
+    weak (bool): Whether each rank has the rows of the feeds; else ranks divide them among
+        themselves.
+    cores (int, optional): That all ranks together have, where they share a machine; a rank has one
+        unless said.
+    sharing (Sharing or sequence of Sharing): What so many ranks of this machine lose to each other,
+        as `Sharing.measure` finds it; for their number of ranks it counts in the place of `cores`.
+    repeats (int): Runs of each measurement; the median counts.
+    overlap (bool, optional): Whether reductions run beside computing; as the current communicator
+        does unless said.
+    returns (StrategyPlan):
+    raises ConfigError: If no input has the dimension, or there is one rank and no links are given.
 
-    Returns
-    -------
-    StrategyPlan
-
-    Raises
-    ------
-    ConfigError
-        If no input has the dimension, or there is one rank and no links are given.
-
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> x = mg.var("x", shape=("batch", 8))
     >>> w = mg.var("w", init=np.ones((8, 1)), dtype="float32")
     >>> loss = mg.mean((x @ w) ** 2)

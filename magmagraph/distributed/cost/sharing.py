@@ -20,6 +20,7 @@ import numpy as np
 
 from ...errors import ConfigError, message
 from ...ir.communicator import Communicator
+from ...ir.docstrings import documented
 from ...ir.ranks import current
 from .costs import Compute, Start, Timeline
 
@@ -42,13 +43,9 @@ _LATE = tuple(float(seconds) for seconds in np.geomspace(1e-6, 4e-3, 60))  # tha
 class Phase:
     """A stretch of computing between two meetings, alone and beside the other ranks.
 
-    Attributes
-    ----------
-    memory
-        Whether it passes over memory; else it multiplies matrices that stay in caches.
-    alone, together
-        Seconds: of one rank while the others sleep; of all ranks until the last one is done, less
-        what a meeting takes with nothing before it.
+    memory: Whether it passes over memory; else it multiplies matrices that stay in caches.
+    alone, together: Seconds: of one rank while the others sleep; of all ranks until the last one is
+        done, less what a meeting takes with nothing before it.
     """
 
     memory: bool
@@ -96,29 +93,23 @@ class Sharing:
                     message(f"Sharing: {name}={value!r}", need="a number of at least 0")
                 )
 
+    @documented
     def seconds(self, alone: float, memory: float = 0.0) -> float:
         """Return the time of a phase until the last rank is done.
 
-        Parameters
-        ----------
-        alone
-            Seconds that a rank takes for it alone.
-        memory
-            Of these, seconds that are bound by memory.
+        alone: Seconds that a rank takes for it alone.
+        memory: Of these, seconds that are bound by memory.
         """
         slowed = self.product * (alone - memory) + self.memory * memory
         return slowed + min(self.late, alone)
 
     @classmethod
+    @documented
     def fit(cls, ranks: int, phases: Sequence[Phase], bandwidth: float = math.inf) -> Sharing:
         """Return what explains measured phases best, by the least squares of relative errors.
 
-        Parameters
-        ----------
-        ranks, bandwidth
-            As of the attributes.
-        phases : sequence of Phase
-            Of both kinds, of several lengths.
+        ranks, bandwidth: As of the attributes.
+        phases (sequence of Phase): Of both kinds, of several lengths.
 
         Examples
         --------
@@ -153,20 +144,14 @@ class Sharing:
         return cls(ranks, product, memory, late, bandwidth)
 
     @classmethod
+    @documented
     def measure(cls, communicator: Communicator | None = None) -> Sharing:
         """Time loops on one rank and on all ranks of a job, and fit this to them.
 
         All ranks call it; it takes some two seconds, more where ranks share cores.
 
-        Parameters
-        ----------
-        communicator : optional
-            The current one unless given; of ranks of one machine.
-
-        Returns
-        -------
-        Sharing
-            The same on all ranks.
+        communicator (optional): The current one unless given; of ranks of one machine.
+        returns (Sharing): The same on all ranks.
         """
         world = communicator or current()
         one = world.subset((0,)) if world.rank == 0 else None
@@ -258,19 +243,10 @@ def beside(
 ) -> Found | None:
     """Let the first of some ranks do something while the others sleep; all ranks call it.
 
-    Parameters
-    ----------
-    ranks
-        All of them.
-    workers
-        Those that work, from rank 0 on; None on a rank that sleeps.
-    work
-        Called by each that works.
-
-    Returns
-    -------
-    object
-        What `work` returned; None on ranks that slept.
+    ranks: All of them.
+    workers: Those that work, from rank 0 on; None on a rank that sleeps.
+    work: Called by each that works.
+    returns (object): What `work` returned; None on ranks that slept.
     """
     if workers is None:
         # A rank that waits in a collective would take a core from those that work.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import ConfigError, message
+from ...ir.docstrings import documented
 from .costs import Compute, Links, Start, Timeline
 
 __all__ = ["Simulated", "simulate"]
@@ -22,19 +23,12 @@ WAYS = ("auto", "ring", "torus", "parameter_server", "async")
 class Simulated:
     """What a simulation found.
 
-    Attributes
-    ----------
-    ranks
-        Ranks that compute; a parameter server is one more.
-    algorithm
-        How gradients travel.
-    seconds
-        Of a step: from one update with the work of all ranks to the next. Asynchronous workers
+    ranks: Ranks that compute; a parameter server is one more.
+    algorithm: How gradients travel.
+    seconds: Of a step: from one update with the work of all ranks to the next. Asynchronous workers
         make as many updates in this time as there are ranks.
-    idle
-        The share of its time in which a rank does not compute.
-    staleness
-        Of asynchronous workers: how often a gradient was so many updates old when it came.
+    idle: The share of its time in which a rank does not compute.
+    staleness: Of asynchronous workers: how often a gradient was so many updates old when it came.
     """
 
     ranks: int
@@ -44,6 +38,7 @@ class Simulated:
     staleness: Mapping[int, int] = field(default_factory=dict)
 
 
+@documented
 def simulate(
     work: Timeline,
     links: Links,
@@ -56,33 +51,18 @@ def simulate(
 ) -> Simulated:
     """Let ranks go through a timeline, step after step.
 
-    Parameters
-    ----------
-    work : Timeline
-        What one rank does in a step.
-    links : Links
-        What messages cost.
-    ranks : int
-        How many compute.
-    algorithm : str
-        "auto", "ring" or "torus" sum over all ranks; "parameter_server" sends to a further rank,
-        which waits for all; "async" to one that waits for none. A server receives and sends at
-        once.
-    jitter : float
-        The computing of each rank in each step takes exp(jitter x) times what it takes here, x
-        normal.
-    steps : int
-        So many for each rank.
-    seed : int
-        Of the jitter.
+    work (Timeline): What one rank does in a step.
+    links (Links): What messages cost.
+    ranks (int): How many compute.
+    algorithm (str): "auto", "ring" or "torus" sum over all ranks; "parameter_server" sends to a
+        further rank, which waits for all; "async" to one that waits for none. A server receives and
+        sends at once.
+    jitter (float): The computing of each rank in each step takes exp(jitter x) times what it takes
+        here, x normal.
+    steps (int): So many for each rank.
+    seed (int): Of the jitter.
+    returns (Simulated):
 
-    Returns
-    -------
-    Simulated
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> from magmagraph.distributed.cost.costs import Compute, Form, Message, Start, Timeline, Wait
     >>> work = Timeline((Compute(0.01), Start(1, Message(Form.REDUCTION, 4_000_000)), Wait(1)))
     >>> links = mg.distributed.Links(1e-5, 1e-9)

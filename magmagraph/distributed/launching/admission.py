@@ -36,16 +36,10 @@ class Admission:
     Other connections are closed: those that say anything else, say more than a rank does, are
     silent for some seconds, and, of many silent ones, the oldest.
 
-    Parameters
-    ----------
-    listener : socket.socket
-        The port; the door closes it.
-    token : str
-        The secret of the job.
-    ranks : int
-        How many there are.
-    admit : callable
-        Takes a rank, what it has said, and its connection; each rank comes once.
+    listener (socket.socket): The port; the door closes it.
+    token (str): The secret of the job.
+    ranks (int): How many there are.
+    admit (callable): Takes a rank, what it has said, and its connection; each rank comes once.
     """
 
     def __init__(

@@ -28,14 +28,9 @@ _NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
 class Engine:
     """A program that starts ranks.
 
-    Attributes
-    ----------
-    path : str
-        Of the program.
-    family : str
-        "mpich" (with all whose starter is Hydra), "openmpi", "intel", or "other".
-    version : str
-        As the program says it.
+    path (str): Of the program.
+    family (str): "mpich" (with all whose starter is Hydra), "openmpi", "intel", or "other".
+    version (str): As the program says it.
     """
 
     path: str
@@ -73,19 +68,9 @@ def find_engine(asked: str | None = None) -> Engine:
     The one that is asked for, else ``MAGMAGRAPH_MPIEXEC``, else the one beside this Python (of the
     wheel that mpi4py was installed with), else the first on the path.
 
-    Parameters
-    ----------
-    asked : str, optional
-        A name or a path.
-
-    Returns
-    -------
-    Engine
-
-    Raises
-    ------
-    DeviceError
-        There is none, or it does not run.
+    asked (str, optional): A name or a path.
+    returns (Engine):
+    raises DeviceError: There is none, or it does not run.
     """
     named = asked or os.environ.get("MAGMAGRAPH_MPIEXEC")
     if named:

@@ -45,22 +45,14 @@ _THREADS = (
 class Settings:
     """How a job is started and watched.
 
-    Attributes
-    ----------
-    engine : Engine
-        What starts the ranks.
-    ranks : int
-        How many.
-    timeout, stopped, start : float
-        Seconds that a rank may wait in one call; that it may be stopped; that it may take to begin.
-    threads : int or None
-        Of each rank; its share of the cores if None.
-    label : bool
-        Whether each line of output begins with its rank.
-    hosts : tuple of str
-        Machines; this one if there are none.
-    environment : mapping
-        Further variables of the ranks.
+    engine (Engine): What starts the ranks.
+    ranks (int): How many.
+    timeout, stopped, start (float): Seconds that a rank may wait in one call; that it may be
+        stopped; that it may take to begin.
+    threads (int or None): Of each rank; its share of the cores if None.
+    label (bool): Whether each line of output begins with its rank.
+    hosts (tuple of str): Machines; this one if there are none.
+    environment (mapping): Further variables of the ranks.
     """
 
     engine: Engine
@@ -98,14 +90,9 @@ class _Rank:
 class Job:
     """A job of some ranks.
 
-    Parameters
-    ----------
-    settings : Settings
-        How it is started and watched.
-    program : dict
-        What a rank is to do, as `rank` takes it.
-    attempt : int
-        How often the job was started before.
+    settings (Settings): How it is started and watched.
+    program (dict): What a rank is to do, as `rank` takes it.
+    attempt (int): How often the job was started before.
     """
 
     def __init__(self, settings: Settings, program: dict[str, Any], attempt: int = 0) -> None:
@@ -122,10 +109,7 @@ class Job:
     def run(self) -> list[str | None]:
         """Return what each rank has sent as its result.
 
-        Raises
-        ------
-        JobError
-            A rank has failed; nothing of the job lives any more.
+        raises JobError: A rank has failed; nothing of the job lives any more.
         """
         settings = self.settings
         self._output = Output(settings.ranks, settings.label, local=not settings.hosts)

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ...errors import ConfigError, message
+from ...ir.docstrings import documented
 from .engine import Engine, binding, find_engine
 from .job import Job, Settings
 from .line import LARGEST, MAIN, MESSAGE, READING
@@ -22,6 +23,7 @@ from .report import Failure, JobError
 __all__ = ["Engine", "Failure", "JobError", "find_engine", "launch"]
 
 
+@documented
 def launch(
     program: str | os.PathLike[str] | Callable[..., Any],
     *arguments: Any,
@@ -42,60 +44,32 @@ def launch(
     A rank that raises, leaves with a status, is killed, is stopped or hangs ends the job: all its
     processes are gone when this returns, and the error names the rank, the cause, and the line.
 
-    Parameters
-    ----------
-    program : path or callable
-        A Python script; or a function that a rank can import, at the top level of a module or of
-        the running script.
-    *arguments
-        Of the script, as text; or of the function, which are pickled.
-    ranks : int
-        How many processes.
-    timeout : float
-        Seconds that a rank may wait for others in one call; or give no sign of life, then 60 at
-        least.
-    stopped : float
-        Seconds that a rank may be stopped, as by SIGSTOP.
-    restarts : int
-        How often the job is started again after a failure. The script goes on from its last
-        checkpoint: ``fit(..., callbacks=[Checkpoint(path)], resume=path)``. A failure that comes
-        twice in the same words is not tried again, unless the rank was killed or stopped.
-    least : int, optional
-        Start again without the ranks that failed, with so many at least; the same number unless
-        given.
-    threads : int, optional
-        Of each rank: its share of the cores that affinity and control group allow, unless given.
-        A smaller ``OMP_NUM_THREADS`` stays.
-    label : bool
-        Whether each line of output begins with its rank.
-    hosts : sequence of str
-        Machines to start on, this one unless given. The network between them has to be trusted:
-        arguments and results travel in the clear.
-    environment : mapping, optional
-        Further variables of the ranks.
-    mpiexec : str, optional
-        The program that starts ranks; see `find_engine`.
-    module : bool
-        Whether `program` names a module instead of a file.
+    program (path or callable): A Python script; or a function that a rank can import, at the top
+        level of a module or of the running script.
+    *arguments: Of the script, as text; or of the function, which are pickled.
+    ranks (int): How many processes.
+    timeout (float): Seconds that a rank may wait for others in one call; or give no sign of life,
+        then 60 at least.
+    stopped (float): Seconds that a rank may be stopped, as by SIGSTOP.
+    restarts (int): How often the job is started again after a failure. The script goes on from its
+        last checkpoint: ``fit(..., callbacks=[Checkpoint(path)], resume=path)``. A failure that
+        comes twice in the same words is not tried again, unless the rank was killed or stopped.
+    least (int, optional): Start again without the ranks that failed, with so many at least; the
+        same number unless given.
+    threads (int, optional): Of each rank: its share of the cores that affinity and control group
+        allow, unless given. A smaller ``OMP_NUM_THREADS`` stays.
+    label (bool): Whether each line of output begins with its rank.
+    hosts (sequence of str): Machines to start on, this one unless given. The network between them
+        has to be trusted: arguments and results travel in the clear.
+    environment (mapping, optional): Further variables of the ranks.
+    mpiexec (str, optional): The program that starts ranks; see `find_engine`.
+    module (bool): Whether `program` names a module instead of a file.
+    returns (list): What the function has returned on each rank; None for each rank of a script.
+    raises JobError: A rank has failed, or none could be started.
+    raises DeviceError: There is no `mpiexec`.
+    raises ConfigError: A setting is none, or a rank cannot import the function.
 
-    Returns
-    -------
-    list
-        What the function has returned on each rank; None for each rank of a script.
-
-    Raises
-    ------
-    JobError
-        A rank has failed, or none could be started.
-    DeviceError
-        There is no `mpiexec`.
-    ConfigError
-        A setting is none, or a rank cannot import the function.
-
-    Examples
-    --------
     >>> import operator
-    >>> import magmagraph as mg
     >>> mg.distributed.launch(operator.add, 2, 3, ranks=2)  # doctest: +SKIP
     [5, 5]
     """

@@ -127,14 +127,9 @@ class Line:
     ) -> dict[str, Any] | None:
         """Return the next message, or None where the other end is gone, or sends none.
 
-        Parameters
-        ----------
-        limit
-            Bytes that a message may have.
-        largest
-            Bytes that the parts of a text may have together.
-        check
-            Raises `Damaged` for a message of another form than is expected.
+        limit: Bytes that a message may have.
+        largest: Bytes that the parts of a text may have together.
+        check: Raises `Damaged` for a message of another form than is expected.
         """
         try:
             while "part" in (received := self._message(limit)):
@@ -231,19 +226,10 @@ def enter(
 ) -> tuple[Line, dict[str, Any]]:
     """Return a rank's line to its launcher, and what the rank is to run.
 
-    Parameters
-    ----------
-    host, port, token
-        The launcher's address, and the token of the job.
-    rank
-        This rank.
-    about
-        What the launcher is to know of it.
-
-    Raises
-    ------
-    OSError
-        There is no launcher at the address, or another program than the job's launcher.
+    host, port, token: The launcher's address, and the token of the job.
+    rank: This rank.
+    about: What the launcher is to know of it.
+    raises OSError: There is no launcher at the address, or another program than the job's launcher.
     """
     for _ in range(TRIES):
         connection = socket.create_connection((host, port), PATIENCE)

@@ -72,20 +72,11 @@ class _Stream:
 class Output:
     """Pipes for the output of some ranks, and a thread that passes it on.
 
-    Parameters
-    ----------
-    ranks : int
-        How many write here.
-    label : bool
-        Whether each line begins with its rank.
-    local : bool
-        Whether the ranks can reach this machine's pipes. Elsewhere all comes through `mpiexec`,
-        which is shown then.
-
-    Attributes
-    ----------
-    folder : str
-        Where the pipes lie, empty if they are of no use.
+    ranks (int): How many write here.
+    label (bool): Whether each line begins with its rank.
+    local (bool): Whether the ranks can reach this machine's pipes. Elsewhere all comes through
+        `mpiexec`, which is shown then.
+    folder (str): Where the pipes lie, empty if they are of no use.
     """
 
     def __init__(self, ranks: int, label: bool, local: bool) -> None:

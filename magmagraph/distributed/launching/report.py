@@ -27,20 +27,12 @@ __all__ = [
 class Failure:
     """Why a job has ended.
 
-    Attributes
-    ----------
-    ranks : tuple of int
-        Those that failed; empty where the job did not come so far.
-    kind : str
-        "exception", "exit", "killed", "stopped", "silent", "hang", or "start".
-    text : str
-        What happened, without the ranks.
-    where : str
-        The line, as ``file:line in name``; empty if it is not known.
-    trace : str
-        The traceback or the stack.
-    status : int
-        The exit status of the job.
+    ranks (tuple of int): Those that failed; empty where the job did not come so far.
+    kind (str): "exception", "exit", "killed", "stopped", "silent", "hang", or "start".
+    text (str): What happened, without the ranks.
+    where (str): The line, as ``file:line in name``; empty if it is not known.
+    trace (str): The traceback or the stack.
+    status (int): The exit status of the job.
     """
 
     ranks: tuple[int, ...]
@@ -141,14 +133,9 @@ def said_by_starter(text: str) -> tuple[int | None, int | None]:
 def lost(rank: int, status: int | None, where: str, last: str) -> Failure:
     """Return what is known of a rank that has ended without a word.
 
-    Parameters
-    ----------
-    rank, status
-        Which one; its exit status, a signal if negative, None if not known.
-    where
-        The line it was last seen at.
-    last
-        What it has written as errors.
+    rank, status: Which one; its exit status, a signal if negative, None if not known.
+    where: The line it was last seen at.
+    last: What it has written as errors.
     """
     if has_aborted(last):
         status = status or 1
@@ -184,14 +171,9 @@ def _crashed_at(last: str) -> str:
 def hang(states: dict[int, dict[str, Any]], ended: Sequence[int], limit: float) -> Failure:
     """Return who is to blame where some ranks have waited too long.
 
-    Parameters
-    ----------
-    states
-        The last sign of life of each rank that has not ended.
-    ended
-        Ranks that are through with the program.
-    limit
-        The seconds that were allowed.
+    states: The last sign of life of each rank that has not ended.
+    ended: Ranks that are through with the program.
+    limit: The seconds that were allowed.
     """
     waiting = {rank: state for rank, state in states.items() if state["waiting"] is not None}
     late = [rank for rank in states if rank not in waiting]

@@ -27,14 +27,9 @@ _QUICK = 5_000_000_000  # operations that the interpreter does in a second or so
 class Operand:
     """An operand of the node to blame.
 
-    Attributes
-    ----------
-    node
-        The user's node.
-    range
-        Where its values lie, in words.
-    value
-        The element at which the result is not finite, of elementwise operations; else None.
+    node: The user's node.
+    range: Where its values lie, in words.
+    value: The element at which the result is not finite, of elementwise operations; else None.
     """
 
     node: Node
@@ -46,22 +41,13 @@ class Operand:
 class NonFinite(Displayed):
     """The node to blame for values that are not finite.
 
-    Attributes
-    ----------
-    node
-        The user's node; an input, a variable or a constant where these held them already.
-    lines
-        The user's lines that made it.
-    range
-        Where its values lie, in words.
-    place
-        Index of the first element that is NaN or, where none is, infinite.
-    operands
-        What it was given.
-    forward
-        For a node of a gradient: the nearest node of the forward pass that it is made of.
-    spoils
-        The results and variables that it makes not finite.
+    node: The user's node; an input, a variable or a constant where these held them already.
+    lines: The user's lines that made it.
+    range: Where its values lie, in words.
+    place: Index of the first element that is NaN or, where none is, infinite.
+    operands: What it was given.
+    forward: For a node of a gradient: the nearest node of the forward pass that it is made of.
+    spoils: The results and variables that it makes not finite.
     """
 
     node: Node

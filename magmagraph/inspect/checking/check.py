@@ -42,16 +42,10 @@ _ORDER: tuple[Numerics, ...] = ("exact", "stable", "reassoc", "half")
 class Measure:
     """The error of one graph, or of the run.
 
-    Attributes
-    ----------
-    name
-        The pass, "source" or "run".
-    error
-        The largest of all results and updates, relative to the reference's largest magnitude.
-    allowed
-        What rounding explains there.
-    where
-        The result or variable that has it.
+    name: The pass, "source" or "run".
+    error: The largest of all results and updates, relative to the reference's largest magnitude.
+    allowed: What rounding explains there.
+    where: The result or variable that has it.
     """
 
     name: str
@@ -73,18 +67,11 @@ class Measure:
 class Blame:
     """Who made an error larger than rounding explains.
 
-    Attributes
-    ----------
-    name
-        The pass, or "run".
-    rule
-        The rule of the pass (of the run: the kernel family).
-    node
-        The first node whose value is wrong.
-    sources
-        The user's nodes that it comes from.
-    increase
-        How much larger the error is than before the pass.
+    name: The pass, or "run".
+    rule: The rule of the pass (of the run: the kernel family).
+    node: The first node whose value is wrong.
+    sources: The user's nodes that it comes from.
+    increase: How much larger the error is than before the pass.
     """
 
     name: str
@@ -117,23 +104,15 @@ class Blame:
 class Check(Displayed):
     """What `f.check` found.
 
-    Attributes
-    ----------
-    measures
-        One for the source graph, each pass that changed the graph, and the run.
-    blame
-        Who made the first error that is larger than rounding explains, or None.
-    repairs
-        Values that were not finite and are replaced by their continuous limit.
-    not_finite
-        The first node of the source graph that makes a value that is not finite of finite
+    measures: One for the source graph, each pass that changed the graph, and the run.
+    blame: Who made the first error that is larger than rounding explains, or None.
+    repairs: Values that were not finite and are replaced by their continuous limit.
+    not_finite: The first node of the source graph that makes a value that is not finite of finite
         operands, or None.
-    notes
-        What could not be compared, and why.
-    node_errors
-        For each float node of the source graph, how far rounding moves its value.
-    pass_errors
-        For each pass, the error of each node that it made in the place of one of the source graph.
+    notes: What could not be compared, and why.
+    node_errors: For each float node of the source graph, how far rounding moves its value.
+    pass_errors: For each pass, the error of each node that it made in the place of one of the
+        source graph.
     """
 
     measures: list[Measure] = field(default_factory=list)
@@ -193,23 +172,11 @@ class Check(Displayed):
 def check(function: Any, *feeds: Any, **named: Any) -> Check:
     """Compare every graph of the compile, and the run, with the source graph in float64.
 
-    Parameters
-    ----------
-    function : Function
-        Compiled, if it is not yet.
-    feeds, named
-        As for a call. Variables keep what they hold.
-
-    Returns
-    -------
-    Check
-        ``ok``, ``errors`` (pass -> largest error, relative to the largest magnitude of the
-        result), ``blame``, ``repairs``; it prints as a table.
-
-    Raises
-    ------
-    FeedError
-        As a call would.
+    function (Function): Compiled, if it is not yet.
+    feeds, named: As for a call. Variables keep what they hold.
+    returns (Check): ``ok``, ``errors`` (pass -> largest error, relative to the largest magnitude of
+        the result), ``blame``, ``repairs``; it prints as a table.
+    raises FeedError: As a call would.
 
     Examples
     --------

@@ -10,13 +10,9 @@ import numpy as np
 class Difference(NamedTuple):
     """How far a value is from its reference.
 
-    Attributes
-    ----------
-    error
-        The largest difference, relative to the largest magnitude of the reference; for ints and
+    error: The largest difference, relative to the largest magnitude of the reference; for ints and
         bools the share of elements that differ.
-    finite
-        How many elements are finite where the reference is not.
+    finite: How many elements are finite where the reference is not.
     """
 
     error: float

@@ -33,14 +33,9 @@ def rounding(
 ) -> dict[Node, float]:
     """Return for each float node how far rounding moves it, relative to its largest magnitude.
 
-    Parameters
-    ----------
-    graph
-        A graph as it was frozen.
-    feeds, sizes
-        As for `evaluate_wide`.
-    own, wide
-        The values in the graph's own dtypes, and in float64.
+    graph: A graph as it was frozen.
+    feeds, sizes: As for `evaluate_wide`.
+    own, wide: The values in the graph's own dtypes, and in float64.
     """
     floats = [
         node

@@ -18,14 +18,9 @@ from ...ops.control.observing import muted
 class Feeds:
     """The feeds of a call, bound to the plan that would run it.
 
-    Attributes
-    ----------
-    arrays
-        An array for each input, in order.
-    sizes
-        The size of each named dimension.
-    bound
-        The bound plan.
+    arrays: An array for each input, in order.
+    sizes: The size of each named dimension.
+    bound: The bound plan.
     """
 
     arrays: list[np.ndarray]

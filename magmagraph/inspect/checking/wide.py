@@ -54,21 +54,14 @@ def evaluate_wide(
 ) -> dict[Node, Any]:
     """Return the value of every node, computed in float64.
 
-    Parameters
-    ----------
-    graph
-        A graph as it was frozen.
-    feeds
-        An array for each input.
-    sizes
-        The size of each named dimension.
-    decided
-        The values of a run in the graph's own dtypes: decisions are taken from it.
-    moved
-        ``moved(node, value, times)`` gives the value that goes on in the place of a node's own; it
-        is not asked about decisions and constants. Operations that add up many products or
-        elements are given operands that are moved once more, for themselves alone, since their
-        own sums round: by half the depth of a pairwise sum (N. Higham, Accuracy and Stability of
+    graph: A graph as it was frozen.
+    feeds: An array for each input.
+    sizes: The size of each named dimension.
+    decided: The values of a run in the graph's own dtypes: decisions are taken from it.
+    moved: ``moved(node, value, times)`` gives the value that goes on in the place of a node's own;
+        it is not asked about decisions and constants. Operations that add up many products or
+        elements are given operands that are moved once more, for themselves alone, since their own
+        sums round: by half the depth of a pairwise sum (N. Higham, Accuracy and Stability of
         Numerical Algorithms, 2nd ed. 2002, ch. 4).
     """
     values: dict[Node, Any] = {}

@@ -72,12 +72,8 @@ class Scale:
 class Frame:
     """The plot area of a chart, and the positions on it.
 
-    Parameters
-    ----------
-    width, height
-        Of the picture.
-    left, right, top, bottom
-        The room beside the axes.
+    width, height: Of the picture.
+    left, right, top, bottom: The room beside the axes.
     """
 
     def __init__(

@@ -20,14 +20,9 @@ _SPREAD = 12.0  # between edges that end at the same box
 class Placed:
     """A box or a frame where it is drawn.
 
-    Attributes
-    ----------
-    item
-        What it is.
-    x, y, width, height
-        Its box, without the type below it.
-    ground
-        The style of the frame that it stands in; empty for the whole picture.
+    item: What it is.
+    x, y, width, height: Its box, without the type below it.
+    ground: The style of the frame that it stands in; empty for the whole picture.
     """
 
     item: Item
@@ -42,14 +37,9 @@ class Placed:
 class Edge:
     """All lines of one value within one frame.
 
-    Attributes
-    ----------
-    value
-        Whose value it is.
-    path
-        As in the attribute ``d`` of an SVG path.
-    ends
-        Where it arrives at boxes: an arrow's tip at each.
+    value: Whose value it is.
+    path: As in the attribute ``d`` of an SVG path.
+    ends: Where it arrives at boxes: an arrow's tip at each.
     """
 
     value: Node
@@ -61,12 +51,8 @@ class Edge:
 class Drawing:
     """Everything of a picture in its place.
 
-    Attributes
-    ----------
-    width, height
-        Of all.
-    boxes, frames, edges
-        Frames come outer ones first.
+    width, height: Of all.
+    boxes, frames, edges: Frames come outer ones first.
     """
 
     width: float = 0.0

@@ -26,18 +26,12 @@ _SHORT = 4  # rows that an edge may pass without taking a lane
 class Net:
     """All edges of one value: from a box to those that read it.
 
-    Attributes
-    ----------
-    source
-        Number of the box.
-    targets
-        Numbers of the boxes, each once.
-    trunk
-        Columns at which the edges pass the rows below the source, as far as the last target needs.
-    lane
-        The column of the lane that far targets are reached through, or None.
-    far
-        The targets that the lane leads to.
+    source: Number of the box.
+    targets: Numbers of the boxes, each once.
+    trunk: Columns at which the edges pass the rows below the source, as far as the last target
+        needs.
+    lane: The column of the lane that far targets are reached through, or None.
+    far: The targets that the lane leads to.
     """
 
     source: int
@@ -51,16 +45,10 @@ class Net:
 class Layout:
     """Where the boxes are.
 
-    Attributes
-    ----------
-    rows
-        The row of each box, from 0 at the top.
-    columns
-        The middle of each box; the leftmost edge of all boxes is at 0.
-    width
-        Of everything, lanes included.
-    nets
-        As given, with their routes.
+    rows: The row of each box, from 0 at the top.
+    columns: The middle of each box; the leftmost edge of all boxes is at 0.
+    width: Of everything, lanes included.
+    nets: As given, with their routes.
     """
 
     rows: list[int]
@@ -79,16 +67,10 @@ def layered(
 ) -> Layout:
     """Return a layout.
 
-    Parameters
-    ----------
-    widths
-        Of each box.
-    nets
-        The edges; their routes are filled in.
-    top, bottom
-        Boxes that stand in the first row and in the last one, by themselves.
-    hint
-        A place for each box from left to right, to start the order from: that of a similar graph.
+    widths: Of each box.
+    nets: The edges; their routes are filled in.
+    top, bottom: Boxes that stand in the first row and in the last one, by themselves.
+    hint: A place for each box from left to right, to start the order from: that of a similar graph.
 
     Examples
     --------

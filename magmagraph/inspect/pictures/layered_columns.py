@@ -38,18 +38,11 @@ def columns(
 ) -> list[float]:
     """Return the middle of each vertex.
 
-    Parameters
-    ----------
-    order
-        The vertices of each row from left to right.
-    above, below
-        The neighbours of each vertex in the rows next to its own.
-    widths
-        Of each vertex.
-    boxes
-        Vertices below this number are boxes, the others are points at which edges pass.
-    box_gap, line_gap
-        Distance between two boxes, and between a point and anything.
+    order: The vertices of each row from left to right.
+    above, below: The neighbours of each vertex in the rows next to its own.
+    widths: Of each vertex.
+    boxes: Vertices below this number are boxes, the others are points at which edges pass.
+    box_gap, line_gap: Distance between two boxes, and between a point and anything.
     """
     count = len(widths)
     place = [0] * count

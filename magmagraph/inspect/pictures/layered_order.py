@@ -23,16 +23,10 @@ def ordered(
 ) -> list[list[int]]:
     """Return the vertices of each row, from left to right.
 
-    Parameters
-    ----------
-    rows
-        The row of each vertex; edges join vertices of rows next to each other.
-    above, below
-        The neighbours of each vertex in those two rows.
-    boxes
-        Vertices below this number are boxes, the others are points at which edges pass.
-    hint
-        A place for each box, to start from.
+    rows: The row of each vertex; edges join vertices of rows next to each other.
+    above, below: The neighbours of each vertex in those two rows.
+    boxes: Vertices below this number are boxes, the others are points at which edges pass.
+    hint: A place for each box, to start from.
     """
     order = _start(rows, above, below, boxes, hint)
     edges = sum(map(len, below))

@@ -72,12 +72,8 @@ NAMES = {
 class Theme:
     """Colours of one theme.
 
-    Attributes
-    ----------
-    paper, ink, muted, edge, faint
-        Of the ground, labels, types, edges, and the ground of frames.
-    tint
-        How much of a box's colour is in its ground, from 0 to 1.
+    paper, ink, muted, edge, faint: Of the ground, labels, types, edges, and the ground of frames.
+    tint: How much of a box's colour is in its ground, from 0 to 1.
     """
 
     paper: str

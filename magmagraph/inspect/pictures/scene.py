@@ -27,22 +27,12 @@ Source = tuple[Item, Frame]
 class Scene:
     """A picture of some nodes: frames and boxes, each in its place.
 
-    Parameters
-    ----------
-    nodes, outputs, updates
-        As of a `Graph`.
-    hint
-        A place from left to right for nodes, from the picture of a similar graph.
-    group
-        The group that a node belongs to; that of its own line unless given. A function's group
+    nodes, outputs, updates: As of a `Graph`.
+    hint: A place from left to right for nodes, from the picture of a similar graph.
+    group: The group that a node belongs to; that of its own line unless given. A function's group
         of one node is left out.
-    known
-        Layouts that other pictures found, to use again.
-
-    Attributes
-    ----------
-    root
-        The frame that holds everything.
+    known: Layouts that other pictures found, to use again.
+    root: The frame that holds everything.
     """
 
     def __init__(

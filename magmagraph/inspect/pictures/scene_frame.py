@@ -24,25 +24,16 @@ PORT = 8.0
 class Item:
     """One thing in a frame.
 
-    Attributes
-    ----------
-    role
-        "node", "frame", "entry" or "exit" (where a value crosses the frame's edge), "update" or
+    role: "node", "frame", "entry" or "exit" (where a value crosses the frame's edge), "update" or
         "output" (where a value ends).
-    node
-        The node that it shows; of entries, exits and outputs, the value; of updates, the variable.
-    label
-        Its text.
-    note
-        The type of its value, which stands on the edge below it.
-    style
-        Its colours: a key of `palette.COLOURS`.
-    inner
-        Of a frame, what is in it.
-    width, row, x
-        Its place: `x` is its middle, from the left of what its frame holds.
-    number
-        Its position in its frame.
+    node: The node that it shows; of entries, exits and outputs, the value; of updates, the
+        variable.
+    label: Its text.
+    note: The type of its value, which stands on the edge below it.
+    style: Its colours: a key of `palette.COLOURS`.
+    inner: Of a frame, what is in it.
+    width, row, x: Its place: `x` is its middle, from the left of what its frame holds.
+    number: Its position in its frame.
     """
 
     role: str
@@ -67,22 +58,13 @@ class Item:
 class Frame:
     """A part of a picture that is laid out on its own.
 
-    Attributes
-    ----------
-    title
-        Of a scope, its name; empty for the whole.
-    parent
-        The frame around it.
-    kernel
-        The fused node that it shows, if it shows one.
-    items
-        What is in it.
-    nets
-        Their edges, between the numbers of items; ``values`` has the value of each.
-    item
-        What shows it in its parent.
-    width
-        Of what it holds.
+    title: Of a scope, its name; empty for the whole.
+    parent: The frame around it.
+    kernel: The fused node that it shows, if it shows one.
+    items: What is in it.
+    nets: Their edges, between the numbers of items; ``values`` has the value of each.
+    item: What shows it in its parent.
+    width: Of what it holds.
     """
 
     title: str = ""
@@ -146,13 +128,9 @@ class Frame:
     def arrange(self, hint: Mapping[Node, float], layouts: dict[Any, Layout]) -> None:
         """Choose the place of everything in it, innermost frames first.
 
-        Parameters
-        ----------
-        hint
-            A place from left to right for some nodes, to start from.
-        known
-            The layouts so far, by what they were made of: a network repeats its blocks, and a pass
-            leaves most of them alone.
+        hint: A place from left to right for some nodes, to start from.
+        known: The layouts so far, by what they were made of: a network repeats its blocks, and a
+            pass leaves most of them alone.
         """
         for item in self.items:
             if item.inner is not None:

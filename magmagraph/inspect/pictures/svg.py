@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...text.writing import Writer
 from .geometry import Drawing, Placed
@@ -20,23 +21,16 @@ _HEAD = 34.0  # height of the title
 _NARROWEST = 320.0
 
 
+@documented
 def picture(
     drawings: Sequence[tuple[str, Drawing]], *, source: bool = True, title: str = ""
 ) -> str:
     """Return drawings as an SVG file: side by side, each under its heading, with one legend.
 
-    Parameters
-    ----------
-    drawings
-        (heading, drawing); a heading may be empty.
-    source
-        Whether boxes name the user's lines (when pointed at).
-    title
-        What stands above it.
+    drawings: (heading, drawing); a heading may be empty.
+    source: Whether boxes name the user's lines (when pointed at).
+    title: What stands above it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> from magmagraph.inspect.pictures.geometry import draw
     >>> from magmagraph.inspect.pictures.scene import Scene
     >>> x = mg.input("x", shape=(3,))

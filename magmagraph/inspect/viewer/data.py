@@ -40,26 +40,15 @@ _OWNERS = frozenset(("key", "state", "body", "bodies"))
 class Pages:
     """The parts of a page.
 
-    Attributes
-    ----------
-    title
-        Of the page.
-    graphs
-        (what made it, the graph), the source first.
-    records
-        The passes' records.
-    trace
-        The replacements that passes made.
-    plan
-        The plan.
-    device
-        Where it runs.
-    sources
-        Step -> generated code.
-    evidence
-        As of `magmagraph.inspect.evidence.evidence`.
-    lines
-        Whether the user's lines are shown.
+    title: Of the page.
+    graphs: (what made it, the graph), the source first.
+    records: The passes' records.
+    trace: The replacements that passes made.
+    plan: The plan.
+    device: Where it runs.
+    sources: Step -> generated code.
+    evidence: As of `magmagraph.inspect.evidence.evidence`.
+    lines: Whether the user's lines are shown.
     """
 
     title: str

@@ -76,14 +76,9 @@ def evidence_values(
 ) -> dict[str, Any]:
     """Return measurements, their nodes numbered as the page's are.
 
-    Parameters
-    ----------
-    evidence
-        As of `magmagraph.inspect.evidence`: nodes are positions in the graph of a pass.
-    graphs
-        Pass -> the graph after it; "source" is that before all.
-    number
-        The page's number of a node.
+    evidence: As of `magmagraph.inspect.evidence`: nodes are positions in the graph of a pass.
+    graphs: Pass -> the graph after it; "source" is that before all.
+    number: The page's number of a node.
     """
     parts = evidence or {}
     at: dict[str, list[int]] = {}

@@ -39,15 +39,9 @@ def library() -> Any:
 def read_model(given: FilePath | bytes | Any) -> tuple[Any, str]:
     """Return a model whose tensors are all in memory, and the name for errors.
 
-    Parameters
-    ----------
-    given : path, bytes or onnx.ModelProto
-        The model. Only that of a path may have tensors in files beside it.
-
-    Raises
-    ------
-    OnnxError
-        If it is damaged, or names a file outside of its folder.
+    given (path, bytes or onnx.ModelProto): The model. Only that of a path may have tensors in files
+        beside it.
+    raises OnnxError: If it is damaged, or names a file outside of its folder.
     """
     onnx = library()
     if isinstance(given, onnx.ModelProto):
@@ -199,10 +193,7 @@ def dtype_of(number: int) -> np.dtype | None:
 def array_of(tensor: Any) -> np.ndarray:
     """Return a tensor's elements, in ONNX's own dtypes; strings as objects.
 
-    Raises
-    ------
-    Damaged
-        If it has not as many elements as it says.
+    raises Damaged: If it has not as many elements as it says.
     """
     _count(tensor)
     if len(tensor.dims) > 64:

@@ -13,6 +13,7 @@ from ...dtypes import canonical, is_float
 from ...errors import BroadcastWarning, MagmagraphError, OnnxError, message
 from ...function import Function
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node, topological
 from ...ir.nesting import leaves
 from ...ir.op import Kind
@@ -57,6 +58,7 @@ def from_onnx(
 ) -> Model: ...
 
 
+@documented
 def from_onnx(
     model: FilePath | bytes | Any,
     trainable: bool | Iterable[str] = False,
@@ -68,40 +70,27 @@ def from_onnx(
 ) -> Function | Model:
     """Return an ONNX model as a compiled function, or as a network that trains.
 
-    Parameters
-    ----------
-    model : path, bytes or onnx.ModelProto
-        The model, of opset 13 to 28; of an older one, where its operators have not changed since.
-    trainable : bool or iterable of str, optional
-        Which initializers are variables. False: all of float dtype that have axes. True: those that
-        training may change, which leaves out running statistics. Or their names. The others are
-        constants.
-    as_network : bool, optional
-        Return a `Model` that is trained by `fit`; `trainable` is then True unless given.
-    values : mapping of str to array, optional
-        Inputs that get their value here, as they decide shapes; they are no inputs of the result.
-    shapes : mapping of str to shape, optional
-        Shapes of inputs instead of the model's: ints and names of dimensions.
-    **options
-        Of `mg.function`, or with `as_network` of `mg.Model` (``loss=``, ``optimizer=``, ...).
-
-    Returns
-    -------
-    Function or Model
-        The function is called with arrays in the order of the model's inputs, or by their names:
-        ``f(name=array)``, ``f({name: array})``. It gives a list of the results in the model's
-        order; ``f.variables`` has its variables by the initializers' names. Symbolic sizes of the
-        model are named dimensions.
-
-    Raises
-    ------
-    OnnxError
-        If the model is damaged, holds operators that are not known here (the text names all of
-        them), or a shape depends on what is fed.
-    MissingFileError
-        If there is no such file.
-    MissingLibraryError
-        If the package ``onnx`` is not installed.
+    model (path, bytes or onnx.ModelProto): The model, of opset 13 to 28; of an older one, where its
+        operators have not changed since.
+    trainable (bool or iterable of str, optional): Which initializers are variables. False: all of
+        float dtype that have axes. True: those that training may change, which leaves out running
+        statistics. Or their names. The others are constants.
+    as_network (bool, optional): Return a `Model` that is trained by `fit`; `trainable` is then True
+        unless given.
+    values (mapping of str to array, optional): Inputs that get their value here, as they decide
+        shapes; they are no inputs of the result.
+    shapes (mapping of str to shape, optional): Shapes of inputs instead of the model's: ints and
+        names of dimensions.
+    **options: Of `mg.function`, or with `as_network` of `mg.Model` (``loss=``, ``optimizer=``,
+        ...).
+    returns (Function or Model): The function is called with arrays in the order of the model's
+        inputs, or by their names: ``f(name=array)``, ``f({name: array})``. It gives a list of the
+        results in the model's order; ``f.variables`` has its variables by the initializers' names.
+        Symbolic sizes of the model are named dimensions.
+    raises OnnxError: If the model is damaged, holds operators that are not known here (the text
+        names all of them), or a shape depends on what is fed.
+    raises MissingFileError: If there is no such file.
+    raises MissingLibraryError: If the package ``onnx`` is not installed.
 
     See Also
     --------
@@ -115,9 +104,6 @@ def from_onnx(
     data: nothing in it is run before the function is called. Tensors in files are read from the
     model's folder alone.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", shape=("batch", 3))
     >>> model = mg.to_onnx(mg.tanh(x) * mg.var("w", init=[1.0, 2.0, 3.0]))  # doctest: +SKIP
     >>> f = mg.from_onnx(model)                                             # doctest: +SKIP

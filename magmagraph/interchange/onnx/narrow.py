@@ -55,17 +55,11 @@ def bounds(element: int) -> tuple[int, int] | None:
 def narrowed(x: Node, element: int, saturate: bool = True, mode: str = "nearest") -> Node:
     """Return a node rounded to the values of an element type, in the dtype that carries it.
 
-    Parameters
-    ----------
-    x
-        Numbers.
-    element
-        The element type.
-    saturate
-        Whether what is too large becomes the largest value; else it is infinite, or NaN where the
-        type has no infinity.
-    mode
-        "nearest" (ties to even), "up" or "down" in magnitude.
+    x: Numbers.
+    element: The element type.
+    saturate: Whether what is too large becomes the largest value; else it is infinite, or NaN where
+        the type has no infinity.
+    mode: "nearest" (ties to even), "up" or "down" in magnitude.
     """
     name = element_of(element)
     carrier = narrow_name(element)

@@ -55,18 +55,11 @@ class Builder(Protocol):
 class Operator:
     """An operator with its operands.
 
-    Attributes
-    ----------
-    type, name
-        The operator, and the name of the node.
-    since
-        The version of the operator: the opset in which it got the meaning that it has here.
-    inputs
-        Its operands; None for those that are left out.
-    outputs
-        How many results the model names; trailing ones may be missing.
-    attributes
-        By name.
+    type, name: The operator, and the name of the node.
+    since: The version of the operator: the opset in which it got the meaning that it has here.
+    inputs: Its operands; None for those that are left out.
+    outputs: How many results the model names; trailing ones may be missing.
+    attributes: By name.
     """
 
     def __init__(

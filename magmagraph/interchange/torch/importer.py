@@ -14,6 +14,7 @@ from ...dtypes import canonical
 from ...errors import GraphError, MagmagraphError, MissingLibraryError, message
 from ...function import Function
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.scope import scope
 from ...model import Model
@@ -35,6 +36,7 @@ _NUMBERS: Mapping[Any, Callable[..., Any]] = {
 }
 
 
+@documented
 def from_torch(
     module: Any,
     example_inputs: Any,
@@ -45,42 +47,27 @@ def from_torch(
 ) -> Function | Model:
     """Return a module of PyTorch as a compiled function, or as a network that trains.
 
-    Parameters
-    ----------
-    module : torch.nn.Module or torch.export.ExportedProgram
-        The module; it is exported in evaluation mode: dropout does nothing, batch norms use their
-        running statistics.
-    example_inputs : tensor, or tuple of tensors
-        Inputs that it is traced with: `torch.export.export` has the rules.
-    dynamic_shapes : optional
-        Which extents may differ at a call, as `torch.export.export` takes them:
-        ``({0: torch.export.Dim("batch")},)``. They are named dimensions.
-    as_network : bool, optional
-        Return a `Model` that is trained by `fit`: its weights are the module's parameters.
-    **options
-        Of `mg.function`, or with `as_network` of `mg.Model`.
-
-    Returns
-    -------
-    Function or Model
-        The function is called with arrays, and gives what the module gives: an array, a list, or a
-        dict. ``f.variables`` has parameters and buffers by their names in the module.
-
-    Raises
-    ------
-    GraphError
-        If the module holds operators that are not known here; the text names all of them.
-    MissingLibraryError
-        If torch is not installed.
+    module (torch.nn.Module or torch.export.ExportedProgram): The module; it is exported in
+        evaluation mode: dropout does nothing, batch norms use their running statistics.
+    example_inputs (tensor, or tuple of tensors): Inputs that it is traced with:
+        `torch.export.export` has the rules.
+    dynamic_shapes (optional): Which extents may differ at a call, as `torch.export.export` takes
+        them: ``({0: torch.export.Dim("batch")},)``. They are named dimensions.
+    as_network (bool, optional): Return a `Model` that is trained by `fit`: its weights are the
+        module's parameters.
+    **options: Of `mg.function`, or with `as_network` of `mg.Model`.
+    returns (Function or Model): The function is called with arrays, and gives what the module
+        gives: an array, a list, or a dict. ``f.variables`` has parameters and buffers by their
+        names in the module.
+    raises GraphError: If the module holds operators that are not known here; the text names all of
+        them.
+    raises MissingLibraryError: If torch is not installed.
 
     See Also
     --------
     Model.load_torch : only the weights.
     from_onnx
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> import torch                                                 # doctest: +SKIP
     >>> module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())  # doctest: +SKIP
     >>> f = mg.from_torch(module, torch.zeros(2, 4))                 # doctest: +SKIP

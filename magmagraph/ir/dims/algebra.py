@@ -177,10 +177,7 @@ def _enclosed(extent: Extent) -> str:
 def lower(extent: Extent) -> int | float:
     """Bound an extent from below, for all sizes of its dimensions.
 
-    Returns
-    -------
-    int or -inf
-        Every value is at least this. It need not be the largest such number.
+    returns (int or -inf): Every value is at least this. It need not be the largest such number.
     """
     if isinstance(extent, (int, np.integer)):
         return int(extent)
@@ -588,19 +585,9 @@ def _scaled_down(terms: Terms, content: int, factor: Monomial) -> Extent:
 def floor_div(numerator: Extent, divisor: Extent) -> Extent:
     """Divide and round down, as Python's ``//`` does.
 
-    Parameters
-    ----------
-    numerator, divisor : int or Dim
-
-    Returns
-    -------
-    int or Dim
-        What divides is divided; what is left stays as one ``//``.
-
-    Raises
-    ------
-    ShapeError, ZeroDivisionError
-        If the divisor is the int 0.
+    numerator, divisor (int or Dim):
+    returns (int or Dim): What divides is divided; what is left stays as one ``//``.
+    raises ShapeError, ZeroDivisionError: If the divisor is the int 0.
 
     Examples
     --------

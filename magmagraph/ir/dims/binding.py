@@ -12,20 +12,11 @@ from .algebra import Atom, Dim, Extent, Floor, atom_dim, floor_div, minimum, ter
 def evaluate(extent: Extent, sizes: Mapping[str, int]) -> int:
     """Compute an extent for given sizes.
 
-    Parameters
-    ----------
-    extent : int or Dim
-    sizes : mapping of str to int
-        The size of every dimension that occurs, by name; anonymous ones as they print (``"?0"``).
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ShapeError
-        If a size is missing, or a divisor is zero.
+    extent (int or Dim):
+    sizes (mapping of str to int): The size of every dimension that occurs, by name; anonymous ones
+        as they print (``"?0"``).
+    returns (int):
+    raises ShapeError: If a size is missing, or a divisor is zero.
 
     Examples
     --------
@@ -120,18 +111,11 @@ def _substituted(atom: Atom, mapping: Mapping[str, Extent]) -> Extent:
 class BindingFailure:
     """Why actual shapes do not fit symbolic ones.
 
-    Parameters
-    ----------
-    index : int
-        Which shape.
-    axis : int or None
-        Where in it; None if the ranks differ.
-    expected : int or Dim
-        The extent (or the rank) that it should have.
-    actual : int
-        The one that it has.
-    reason : str
-        The same in words.
+    index (int): Which shape.
+    axis (int or None): Where in it; None if the ranks differ.
+    expected (int or Dim): The extent (or the rank) that it should have.
+    actual (int): The one that it has.
+    reason (str): The same in words.
     """
 
     index: int
@@ -154,19 +138,11 @@ def solve(
     Plain names are read off first; then compound extents in one unknown, such as ``2*n + 1``, give
     that; all others are checked.
 
-    Parameters
-    ----------
-    shapes : sequence of shapes
-        The symbolic ones.
-    actual : sequence of tuples of int
-        As many.
-    names : sequence of str, optional
-        What failures call the shapes' owners: "input 0" and so on otherwise.
-
-    Returns
-    -------
-    dict of str to int, or BindingFailure
-        The size of every dimension, by name.
+    shapes (sequence of shapes): The symbolic ones.
+    actual (sequence of tuples of int): As many.
+    names (sequence of str, optional): What failures call the shapes' owners: "input 0" and so on
+        otherwise.
+    returns (dict of str to int, or BindingFailure): The size of every dimension, by name.
 
     Examples
     --------

@@ -45,14 +45,9 @@ class Constraint:
 class BroadcastFailure(ShapeError):
     """Two operands of a broadcast do not meet.
 
-    Attributes
-    ----------
-    axis : int
-        The axis of the result, counted from the right: -1 is the last.
-    first, second : int
-        Which operands.
-    left, right : int or Dim
-        Their extents there.
+    axis (int): The axis of the result, counted from the right: -1 is the last.
+    first, second (int): Which operands.
+    left, right (int or Dim): Their extents there.
     """
 
     def __init__(self, axis: int, first: int, second: int, left: Extent, right: Extent) -> None:
@@ -84,18 +79,11 @@ def require(
 ) -> bool:
     """Demand a relation: proved, refuted, or left to the call.
 
-    Parameters
-    ----------
-    left, right : int or Dim
-    relation : "==" or ">="
-    constraints : list of Constraint, or None
-        Where the relation is appended if it can be decided only at the call. With None nothing
-        may stay open: such a relation counts as refuted.
-
-    Returns
-    -------
-    bool
-        False if it cannot hold, or may not stay open.
+    left, right (int or Dim):
+    relation ("==" or ">="):
+    constraints (list of Constraint, or None): Where the relation is appended if it can be decided
+        only at the call. With None nothing may stay open: such a relation counts as refuted.
+    returns (bool): False if it cannot hold, or may not stay open.
 
     Examples
     --------
@@ -137,17 +125,10 @@ def _divides(difference: Extent) -> bool:
 def unify(left: Extent, right: Extent, constraints: list[Constraint]) -> Extent | None:
     """Let two extents meet that must be the same.
 
-    Parameters
-    ----------
-    left, right : int or Dim
-    constraints : list of Constraint
-        Gains an equality where only the call can tell.
-
-    Returns
-    -------
-    int or Dim or None
-        The more specific of the two: an int before a Dim, a name before an anonymous dimension.
-        None where they cannot be the same, or are different names.
+    left, right (int or Dim):
+    constraints (list of Constraint): Gains an equality where only the call can tell.
+    returns (int or Dim or None): The more specific of the two: an int before a Dim, a name before
+        an anonymous dimension. None where they cannot be the same, or are different names.
 
     Examples
     --------
@@ -184,20 +165,10 @@ def broadcast(
     A literal 1 stretches. A symbolic extent never does, even where its size turns out to be 1: it
     meets itself or a literal 1, and an int only under the constraint of being that int.
 
-    Parameters
-    ----------
-    shapes : sequence of shapes
-    constraints : list of Constraint
-        Gains what only the call can tell.
-
-    Returns
-    -------
-    tuple of int or Dim
-
-    Raises
-    ------
-    BroadcastFailure
-        Naming axis, operands and extents.
+    shapes (sequence of shapes):
+    constraints (list of Constraint): Gains what only the call can tell.
+    returns (tuple of int or Dim):
+    raises BroadcastFailure: Naming axis, operands and extents.
 
     Examples
     --------
@@ -239,11 +210,8 @@ def exact_divide(
 ) -> Extent | None:
     """Divide where the division must come out even, as for the -1 of a reshape.
 
-    Returns
-    -------
-    int or Dim or None
-        The quotient, under a constraint where only the call can tell that it is exact; None where
-        it cannot be exact.
+    returns (int or Dim or None): The quotient, under a constraint where only the call can tell that
+        it is exact; None where it cannot be exact.
 
     Examples
     --------

@@ -16,20 +16,11 @@ Shape: TypeAlias = tuple[Extent, ...]
 def parse_shape(shape: Any) -> Shape:
     """Read a shape as a user writes it.
 
-    Parameters
-    ----------
-    shape : int, str, None, Dim, or a sequence of these
-        A str names a dimension; None makes an anonymous one, different from every other. A sole
-        entry stands for a shape of one axis; ``()`` is a scalar's shape.
-
-    Returns
-    -------
-    tuple of int or Dim
-
-    Raises
-    ------
-    ShapeError
-        If an entry is negative, is no such thing, or is not an identifier.
+    shape (int, str, None, Dim, or a sequence of these): A str names a dimension; None makes an
+        anonymous one, different from every other. A sole entry stands for a shape of one axis;
+        ``()`` is a scalar's shape.
+    returns (tuple of int or Dim):
+    raises ShapeError: If an entry is negative, is no such thing, or is not an identifier.
 
     Examples
     --------

@@ -21,25 +21,13 @@ def slice_extent(
     is a Dim has to lie between 0 and the extent, which goes into `constraints`; without such a
     list the result is exact for every bound that is not negative.
 
-    Parameters
-    ----------
-    extent : int or Dim
-        Of the axis.
-    start, stop : int, Dim or None
-        As in a slice. A Dim counts from the front, unless it is always negative.
-    step : int or None
-        Not zero.
-    constraints : list of Constraint, optional
-        Gains the requirements.
-
-    Returns
-    -------
-    int or Dim
-
-    Raises
-    ------
-    ShapeError
-        If the step is zero, or a bound's sign is not known and may not be required.
+    extent (int or Dim): Of the axis.
+    start, stop (int, Dim or None): As in a slice. A Dim counts from the front, unless it is always
+        negative.
+    step (int or None): Not zero.
+    constraints (list of Constraint, optional): Gains the requirements.
+    returns (int or Dim):
+    raises ShapeError: If the step is zero, or a bound's sign is not known and may not be required.
 
     Examples
     --------

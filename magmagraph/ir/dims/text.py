@@ -24,19 +24,10 @@ _TOKEN = re.compile(r"\s*(//|[-+*(),]|\d+|\?\d+|[^\W\d]\w*)")
 def parse(text: str) -> Extent:
     """Read the text of an extent: what ``str`` of an int or a Dim wrote.
 
-    Parameters
-    ----------
-    text : str
-        Ints, names and ``?0`` with ``+ - * //``, parentheses, ``min(a, b)`` and ``max(a, b)``.
-
-    Returns
-    -------
-    int or Dim
-
-    Raises
-    ------
-    ShapeError
-        If the text is anything else.
+    text (str): Ints, names and ``?0`` with ``+ - * //``, parentheses, ``min(a, b)`` and ``max(a,
+        b)``.
+    returns (int or Dim):
+    raises ShapeError: If the text is anything else.
 
     Examples
     --------

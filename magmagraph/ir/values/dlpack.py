@@ -69,11 +69,8 @@ def as_array(value: Any) -> np.ndarray:
 def host_array(value: Any) -> np.ndarray:
     """Return values of any library, also on a device, as an array of the host in its byte order.
 
-    Raises
-    ------
-    BufferError, RuntimeError, TypeError, ValueError
-        They cannot be read as an array, or have masked elements; the text may be the other
-        library's.
+    raises BufferError, RuntimeError, TypeError, ValueError: They cannot be read as an array, or
+        have masked elements; the text may be the other library's.
     """
     if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get"):
         array = value.get()

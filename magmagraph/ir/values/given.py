@@ -46,14 +46,9 @@ def made_of_numbers(array: np.ndarray) -> bool:
 def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
     """Cast an array to a dtype of its kind; values beyond a float's range become infinite.
 
-    Parameters
-    ----------
-    array
-        Of NumPy or CuPy.
-    dtype
-        The wanted dtype.
-    label
-        Gives what the values go to, for the warning.
+    array: Of NumPy or CuPy.
+    dtype: The wanted dtype.
+    label: Gives what the values go to, for the warning.
 
     Warns
     -----
@@ -103,12 +98,8 @@ def hint_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
 def unlike_numbers(value: Any, array: np.ndarray) -> tuple[str, str | None]:
     """Return what an array of a dtype that does not exist here holds, and what to try.
 
-    Parameters
-    ----------
-    value
-        What was handed over.
-    array
-        The same as an array.
+    value: What was handed over.
+    array: The same as an array.
     """
     kind = array.dtype.kind
     if kind in "US":

@@ -22,19 +22,12 @@ _serial = itertools.count()
 class State:
     """One fixed-address host buffer and its version.
 
-    Attributes
-    ----------
-    version
-        Counts the writes, so that a copy on another device knows when it is stale.
-    newest
-        The copy on another device that holds the value where the host's is stale; its method
+    version: Counts the writes, so that a copy on another device knows when it is stale.
+    newest: The copy on another device that holds the value where the host's is stale; its method
         ``fetch(array)`` writes the value into an array. None where the host has it.
-    copies
-        The copies on other devices, by the device's name.
-    invalid
-        Why the value is lost (a device failed after the commit point), or None.
-    node
-        The variable that holds it (weakly), so that unpickling finds one that is alive.
+    copies: The copies on other devices, by the device's name.
+    invalid: Why the value is lost (a device failed after the commit point), or None.
+    node: The variable that holds it (weakly), so that unpickling finds one that is alive.
     """
 
     __slots__ = (
@@ -88,10 +81,7 @@ class State:
     def fitted(self, value: Any) -> np.ndarray:
         """Return a value as an array of the held shape and dtype, converted within its kind.
 
-        Raises
-        ------
-        ShapeError, DTypeError
-            If it has another shape, or is of another kind.
+        raises ShapeError, DTypeError: If it has another shape, or is of another kind.
         """
         try:
             array = host_array(value)

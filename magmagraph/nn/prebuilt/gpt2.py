@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, DataError, message
+from ...ir.docstrings import documented
 from ..basic import Input
 from ..language import LanguageModel
 from ..layer import Layer
@@ -24,6 +25,7 @@ _SIZES = {
 }
 
 
+@documented
 def gpt2(
     size: str = "124M",
     *,
@@ -36,26 +38,13 @@ def gpt2(
 
     A. Radford et al., "Language models are unsupervised multitask learners", 2019, table 2.
 
-    Parameters
-    ----------
-    size
-        "124M", "355M", "774M" or "1558M", the number of parameters.
-    vocabulary, positions
-        Tokens, and the most positions of a sequence.
-    length
-        Of the sequences that are given, as of `Input`: any, up to `positions`, unless said.
-    dropout
-        See `LanguageModel`; the published models were trained with 0.1.
-
-    Returns
-    -------
-    list of Layer
-        From tokens ``(batch, length)``, int32, to logits ``(batch, length, vocabulary)``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such size.
+    size: "124M", "355M", "774M" or "1558M", the number of parameters.
+    vocabulary, positions: Tokens, and the most positions of a sequence.
+    length: Of the sequences that are given, as of `Input`: any, up to `positions`, unless said.
+    dropout: See `LanguageModel`; the published models were trained with 0.1.
+    returns (list of Layer): From tokens ``(batch, length)``, int32, to logits ``(batch, length,
+        vocabulary)``.
+    raises ConfigError: If there is no such size.
 
     See Also
     --------
@@ -94,30 +83,17 @@ _OF_BLOCK = {
 _KINDS = {"weight": "kernel", "bias": "bias"}
 
 
+@documented
 def gpt2_weights(published: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return published weights of GPT-2 by the attribute paths of `LanguageModel`.
 
-    Parameters
-    ----------
-    published
-        Arrays by the names of the published file (``model.safetensors``): ``wte.weight``,
+    published: Arrays by the names of the published file (``model.safetensors``): ``wte.weight``,
         ``h.0.attn.c_attn.weight``, ..., also with ``transformer.`` before them. Matrices are
         ``(features, units)``, as here. Masks (``h.0.attn.bias``), and the output matrix
         ``lm_head.weight``, which is that of the embeddings, are left out.
+    returns (dict): ``{path: array}``, for each of `Layer.paths`.
+    raises DataError: If a name is none of these.
 
-    Returns
-    -------
-    dict
-        ``{path: array}``, for each of `Layer.paths`.
-
-    Raises
-    ------
-    DataError
-        If a name is none of these.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> import numpy as np
     >>> found = mg.nn.prebuilt.gpt2_weights({"h.3.attn.c_attn.bias": np.arange(6)})
     >>> found["blocks.3.attention.key.bias"]

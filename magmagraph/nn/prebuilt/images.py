@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.docstrings import documented
 from ..basic import Dense, Dropout, Flatten, Input, Output
 from ..convolutional import Conv2D
 from ..layer import Layer
@@ -10,6 +11,7 @@ from ..pooling import AvgPool2D, MaxPool2D
 __all__ = ["alexnet", "lenet5", "vgg16"]
 
 
+@documented
 def lenet5(classes: int = 10, shape: tuple[int, int, int] = (1, 28, 28)) -> list[Layer]:
     """Return the layers of LeNet-5.
 
@@ -17,20 +19,10 @@ def lenet5(classes: int = 10, shape: tuple[int, int, int] = (1, 28, 28)) -> list
     recognition", 1998, section II.B, in the form that is used now: tanh units, averages for
     subsampling, all maps connected, dense output.
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width. Images of 28x28 are padded by 2.
+    classes: Outputs.
+    shape: Of an image: channels, height, width. Images of 28x28 are padded by 2.
+    returns (list of Layer):
 
-    Returns
-    -------
-    list of Layer
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.NeuralNetwork(mg.nn.prebuilt.lenet5()).parameters
     61706
     """
@@ -47,21 +39,15 @@ def lenet5(classes: int = 10, shape: tuple[int, int, int] = (1, 28, 28)) -> list
     ]
 
 
+@documented
 def alexnet(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of AlexNet in its form for one device.
 
     A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014.
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width.
-
-    Returns
-    -------
-    list of Layer
+    classes: Outputs.
+    shape: Of an image: channels, height, width.
+    returns (list of Layer):
     """
     return [
         Input(shape),
@@ -85,22 +71,16 @@ def alexnet(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) ->
 _VGG16 = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
+@documented
 def vgg16(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of VGG-16.
 
     K. Simonyan, A. Zisserman, "Very deep convolutional networks for large-scale image
     recognition", 2014, configuration D.
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width.
-
-    Returns
-    -------
-    list of Layer
+    classes: Outputs.
+    shape: Of an image: channels, height, width.
+    returns (list of Layer):
     """
     layers: list[Layer] = [Input(shape)]
     for filters, count in _VGG16:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...ir.docstrings import documented
 from ..attention import MultiHeadAttention, PositionEmbedding
 from ..basic import Dense, Dropout, Embedding, Input, Output
 from ..composed import Residual
@@ -13,6 +14,7 @@ from ..normalization import LayerNorm
 __all__ = ["transformer"]
 
 
+@documented
 def transformer(
     vocabulary: int,
     length: int,
@@ -29,25 +31,13 @@ def transformer(
     2.3. Weights are normal with deviation 0.02, those that add to the residual stream smaller by
     the root of their number.
 
-    Parameters
-    ----------
-    vocabulary
-        Tokens are integers in ``[0, vocabulary)``; so many are the outputs.
-    length
-        The most positions of a sequence.
-    width, heads, blocks
-        Of the residual stream, of attention, and how many there are.
-    dropout
-        Of the embeddings, of attention, and of what each half of a block adds.
+    vocabulary: Tokens are integers in ``[0, vocabulary)``; so many are the outputs.
+    length: The most positions of a sequence.
+    width, heads, blocks: Of the residual stream, of attention, and how many there are.
+    dropout: Of the embeddings, of attention, and of what each half of a block adds.
+    returns (list of Layer): From tokens ``(batch, length)``, int32, to logits ``(batch, length,
+        vocabulary)``.
 
-    Returns
-    -------
-    list of Layer
-        From tokens ``(batch, length)``, int32, to logits ``(batch, length, vocabulary)``.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> net = mg.NeuralNetwork(mg.nn.prebuilt.transformer(65, 32, width=16, blocks=1))
     >>> net.predict([list(range(32))]).shape
     (1, 32, 65)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...init import he_normal
+from ...ir.docstrings import documented
 from ...ops.random.bits import next_stream
 from ..basic import Activation, Input, Output
 from ..composed import Residual
@@ -85,27 +86,18 @@ def _residual(
     return [*layers, GlobalAvgPool2D(), Output(classes)]
 
 
+@documented
 def resnet18(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of ResNet-18.
 
     K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016,
     table 1, with projections where shapes change (option B).
 
-    Parameters
-    ----------
-    classes
-        Outputs.
-    shape
-        Of an image: channels, height, width. Images of up to 64 rows, as those of CIFAR, enter by
-        a 3x3 convolution and are not pooled before the blocks.
+    classes: Outputs.
+    shape: Of an image: channels, height, width. Images of up to 64 rows, as those of CIFAR, enter
+        by a 3x3 convolution and are not pooled before the blocks.
+    returns (list of Layer):
 
-    Returns
-    -------
-    list of Layer
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> net = mg.NeuralNetwork(mg.nn.prebuilt.resnet18(10, (3, 32, 32)))
     >>> sum(variable.value.size for variable in net.trainable)
     11173962
@@ -113,19 +105,14 @@ def resnet18(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -
     return _residual(classes, shape, (2, 2, 2, 2), _basic, widens=False)
 
 
+@documented
 def resnet50(classes: int = 1000, shape: tuple[int, int, int] = (3, 224, 224)) -> list[Layer]:
     """Return the layers of ResNet-50, the strides of its blocks in their 3x3 convolutions.
 
     K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016,
     table 1.
 
-    Parameters
-    ----------
-    classes, shape
-        As of `resnet18`.
-
-    Returns
-    -------
-    list of Layer
+    classes, shape: As of `resnet18`.
+    returns (list of Layer):
     """
     return _residual(classes, shape, (3, 4, 6, 3), _bottleneck, widens=True)

@@ -37,16 +37,10 @@ def summed(
 ) -> None:
     """Write the sums over ranks of some arrays of one dtype, sent as one.
 
-    Parameters
-    ----------
-    arrays, targets
-        A target may be its array.
-    algorithm
-        One of `SUMS`.
-    axes
-        One group of ranks; for a torus two, that together are all ranks.
-    room
-        Makes an array of a shape and a dtype, with whatever is in its memory.
+    arrays, targets: A target may be its array.
+    algorithm: One of `SUMS`.
+    axes: One group of ranks; for a torus two, that together are all ranks.
+    room: Makes an array of a shape and a dtype, with whatever is in its memory.
     """
     flat = room((sum(array.size for array in arrays),), arrays[0].dtype)
     start = 0

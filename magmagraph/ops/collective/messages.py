@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import GraphError, message
 from ...ir.communicator import RING_TAG
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, Call, Effect, Kernel, Kind, Op
 from ...ir.ranks import current
@@ -78,41 +79,24 @@ def _send_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (add(cotangent, arriving),)
 
 
+@documented
 def send(x: Any, to: int, tag: int = 0, group: Group = ()) -> Node:
     """Return a value, and send it to a rank whenever a function computes it.
 
     Graphs of ranks that send and receive differ: the ranks have roles. Before a first run each
     message is paired with its receiver.
 
-    Parameters
-    ----------
-    x
-        Node or array of any shape and dtype.
-    to
-        The rank, counted within the group, that receives it.
-    tag
-        A number that tells messages between two ranks apart.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
-
-    Returns
-    -------
-    Node
-        The value itself: use it in the place of `x`. What a function does not depend on, it does
-        not send. The gradient is the cotangent, and what the receiver's `recv` sends back.
-
-    Raises
-    ------
-    GraphError, DTypeError
-        If there is no such rank or tag, or the mesh has no such axis.
+    x: Node or array of any shape and dtype.
+    to: The rank, counted within the group, that receives it.
+    tag: A number that tells messages between two ranks apart.
+    returns: The value itself: use it in the place of `x`. What a function does not depend on, it
+        does not send. The gradient is the cotangent, and what the receiver's `recv` sends back.
+    raises GraphError, DTypeError: If there is no such rank or tag, or the mesh has no such axis.
 
     See Also
     --------
     recv : the other side.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=(2,))
     ...     if mg.distributed.rank() == 0:
@@ -172,40 +156,23 @@ def _recv_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (where(constant(False), sent, zeros_like(cotangent)),)
 
 
+@documented
 def recv(x: Any, source: int, tag: int = 0, group: Group = ()) -> Node:
     """Return the value that a rank sends.
 
-    Parameters
-    ----------
-    x
-        Node or array whose shape and dtype the message has. Its values are not read, but the
-        message is not waited for before they are there: for the answer to something that this rank
-        sends, that is what to give.
-    source
-        The rank, counted within the group, that sends it.
-    tag
-        As it was sent with. Two with equal arguments are one node, and one message.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
-
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`. The gradient by `x` is zero, and whoever computes it sends
-        the cotangent back to the sender.
-
-    Raises
-    ------
-    GraphError, DTypeError
-        If there is no such rank or tag, or the mesh has no such axis.
+    x: Node or array whose shape and dtype the message has. Its values are not read, but the message
+        is not waited for before they are there: for the answer to something that this rank sends,
+        that is what to give.
+    source: The rank, counted within the group, that sends it.
+    tag: As it was sent with. Two with equal arguments are one node, and one message.
+    returns: Of the shape and dtype of `x`. The gradient by `x` is zero, and whoever computes it
+        sends the cotangent back to the sender.
+    raises GraphError, DTypeError: If there is no such rank or tag, or the mesh has no such axis.
 
     See Also
     --------
     send : the other side, with an example.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.distributed.recv(mg.input("x", shape=(2,)), source=0)
     <recv float32[2]>
     """
@@ -238,29 +205,14 @@ def _barrier(
     return _passed(xp, x, passes)
 
 
+@documented
 def barrier(x: Any, group: Group = ()) -> Node:
     """Return a value; a call that computes it waits until all ranks have come as far.
 
-    Parameters
-    ----------
-    x
-        Node or array of any shape and dtype.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+    x: Node or array of any shape and dtype.
+    returns: The value itself: use it in the place of `x`.
+    raises GraphError: If the mesh has no such axis.
 
-    Returns
-    -------
-    Node
-        The value itself: use it in the place of `x`.
-
-    Raises
-    ------
-    GraphError
-        If the mesh has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x")
     >>> mg.function([x], mg.distributed.barrier(x) + 1.0)(2.0)
     array(3., dtype=float32)

@@ -15,6 +15,7 @@ from ...dtypes import is_bool
 from ...errors import ShapeError
 from ...ir.communicator import REDUCTIONS
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...ir.ranks import current
@@ -86,32 +87,16 @@ def _map_allgather(node: Node, operands: Sequence[Node], batched: Sequence[bool]
     return to_front(node.op(*operands, **node.attrs), 1)
 
 
+@documented
 def allgather(x: Any, axis: int = 0, group: Group = ()) -> Node:
     """Join the values of all ranks along an axis, in the order of the ranks.
 
-    Parameters
-    ----------
-    x
-        Node or array of the same shape and dtype on every rank.
-    axis
-        The axis that they are joined along.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
-
-    Returns
-    -------
-    Node
-        Of the dtype of `x`, with as many times the extent as there are ranks; of scalars a
+    x: Node or array of the same shape and dtype on every rank.
+    axis: The axis that they are joined along.
+    returns: Of the dtype of `x`, with as many times the extent as there are ranks; of scalars a
         vector. The gradient is `reduce_scatter`.
+    raises ShapeError, GraphError: If `x` has no such axis, or the mesh has none.
 
-    Raises
-    ------
-    ShapeError, GraphError
-        If `x` has no such axis, or the mesh has none.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=(2,), dtype="int32")
     ...     mine = [0, mg.distributed.rank()]
@@ -131,7 +116,6 @@ ALLGATHER = Op(
     name="allgather",
     namespace="distributed",
     kind=Kind.COLLECTIVE,
-    doc="The values of all ranks, joined along an axis.",
     rule=_allgather_type,
     attributes=GROUP,
     evaluate=lambda xp, x, *, group, size: current().group(group).allgather(x),
@@ -197,35 +181,18 @@ def _map_scatter(node: Node, operands: Sequence[Node], batched: Sequence[bool]) 
     return node.op(moveaxis(operands[0], 0, 1), **node.attrs)
 
 
+@documented
 def reduce_scatter(x: Any, axis: int = 0, op: str = "sum", group: Group = ()) -> Node:
     """Reduce the values of all ranks; each rank gets its part of the result along an axis.
 
-    Parameters
-    ----------
-    x
-        Node or array of the same shape and dtype on every rank.
-    axis
-        The axis that is cut into equal parts, one for each rank, in order.
-    op : {"sum", "max", "min"}
-        How values are joined. Sums of 16-bit floats are made in float32.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+    x: Node or array of the same shape and dtype on every rank.
+    axis: The axis that is cut into equal parts, one for each rank, in order.
+    op ({"sum", "max", "min"}): How values are joined. Sums of 16-bit floats are made in float32.
+    returns: Of the dtype of `x`, the extent of the axis divided by the number of ranks. The
+        gradient is `allgather`.
+    raises ShapeError, DTypeError, GraphError: If the extent is not a multiple of the number of
+        ranks, there is no such reduction, or the mesh has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the dtype of `x`, the extent of the axis divided by the number of ranks. The gradient
-        is `allgather`.
-
-    Raises
-    ------
-    ShapeError, DTypeError, GraphError
-        If the extent is not a multiple of the number of ranks, there is no such reduction, or the
-        mesh has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=(4,), dtype="int32")
     ...     return mg.function([x], mg.distributed.reduce_scatter(x))([1, 2, 3, 4])
@@ -243,7 +210,6 @@ REDUCE_SCATTER = Op(
     name="reduce_scatter",
     namespace="distributed",
     kind=Kind.COLLECTIVE,
-    doc="This rank's part, along an axis, of the sum, maximum or minimum of all ranks' values.",
     rule=_scatter_type,
     attributes=REDUCED,
     evaluate=lambda xp, x, *, op, group, size: current().group(group).reduce_scatter(x, op),
@@ -296,34 +262,18 @@ def _map_alltoall(node: Node, operands: Sequence[Node], batched: Sequence[bool])
     return to_front(node.op(moveaxis(operands[0], 0, 1), **node.attrs), 1)
 
 
+@documented
 def alltoall(x: Any, split: int = 0, join: int = 0, group: Group = ()) -> Node:
     """Send each rank its part of a value, and join the parts that come from all ranks.
 
-    Parameters
-    ----------
-    x
-        Node or array of the same shape and dtype on every rank.
-    split
-        The axis that is cut into equal parts, one for each rank.
-    join
-        The axis that the received parts are joined along, in the order of the ranks.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+    x: Node or array of the same shape and dtype on every rank.
+    split: The axis that is cut into equal parts, one for each rank.
+    join: The axis that the received parts are joined along, in the order of the ranks.
+    returns: Of the dtype of `x`: ``split`` divided by the number of ranks, ``join`` multiplied by
+        it. Where both are one axis, the shape is that of `x`. The gradient is the exchange back.
+    raises ShapeError, GraphError: If the extent is not a multiple of the number of ranks, or the
+        mesh has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the dtype of `x`: ``split`` divided by the number of ranks, ``join`` multiplied by it.
-        Where both are one axis, the shape is that of `x`. The gradient is the exchange back.
-
-    Raises
-    ------
-    ShapeError, GraphError
-        If the extent is not a multiple of the number of ranks, or the mesh has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=(2,), dtype="int32")
     ...     mine = [10 * mg.distributed.rank(), 10 * mg.distributed.rank() + 1]
@@ -344,7 +294,6 @@ ALLTOALL = Op(
     name="alltoall",
     namespace="distributed",
     kind=Kind.COLLECTIVE,
-    doc="The parts that all ranks have for this one, joined along an axis.",
     rule=_alltoall_type,
     attributes=GROUP,
     evaluate=lambda xp, x, *, group, size: current().group(group).alltoall(x),

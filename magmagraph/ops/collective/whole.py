@@ -14,6 +14,7 @@ import numpy as np
 from ...dtypes import is_bool
 from ...errors import DTypeError, GraphError, ShapeError, message
 from ...ir.communicator import REDUCTIONS
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...ir.ranks import current
@@ -87,36 +88,23 @@ def _allreduce_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (_reduction_gradient(node.inputs[0], node, cotangent, node.attrs),)
 
 
+@documented
 def allreduce(x: Any, op: str = "sum", group: Group = ()) -> Node:
     """Reduce the values of all ranks, element by element; every rank gets the result.
 
-    Parameters
-    ----------
-    x
-        Node or array of the same shape and dtype on every rank.
-    op : {"sum", "mean", "max", "min"}
-        How values are joined. Sums and means of 16-bit floats are made in float32.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
-
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x` (a mean of integers is a float). All ranks get the same bits.
-
-    Raises
-    ------
-    ShapeError, DTypeError, GraphError
-        If there is no such reduction, values have no such order, or the mesh has no such axis.
+    x: Node or array of the same shape and dtype on every rank.
+    op ({"sum", "mean", "max", "min"}): How values are joined. Sums and means of 16-bit floats are
+        made in float32.
+    returns: Of the shape and dtype of `x` (a mean of integers is a float). All ranks get the same
+        bits.
+    raises ShapeError, DTypeError, GraphError: If there is no such reduction, values have no such
+        order, or the mesh has no such axis.
 
     Notes
     -----
     Gradients are those of the sum of all ranks' losses: of a sum the sum of the cotangents; of a
     maximum too, shared by the ranks that have it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", shape=(2,))
     ...     mine = [1.0, 10.0 * mg.distributed.rank()]
@@ -135,7 +123,6 @@ ALLREDUCE = Op(
     name="allreduce",
     namespace="distributed",
     kind=Kind.COLLECTIVE,
-    doc="The sum, maximum or minimum of all ranks' values.",
     rule=_allreduce_type,
     attributes=REDUCED,
     evaluate=lambda xp, x, *, op, group, size: current().group(group).allreduce(x, op),
@@ -238,32 +225,16 @@ def _broadcast_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (where(equal(INDEX(**group), attrs["root"]), total, zeros_like(total)),)
 
 
+@documented
 def broadcast(x: Any, root: int = 0, group: Group = ()) -> Node:
     """Give one rank's value to all ranks.
 
-    Parameters
-    ----------
-    x
-        Node or array of the same shape and dtype on every rank.
-    root
-        The rank, counted within the group, whose value it is.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+    x: Node or array of the same shape and dtype on every rank.
+    root: The rank, counted within the group, whose value it is.
+    returns: Of the shape and dtype of `x`. The gradient is the sum of all cotangents on the root,
+        and zero elsewhere.
+    raises ShapeError, GraphError: If there is no such rank, or the mesh has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`. The gradient is the sum of all cotangents on the root, and
-        zero elsewhere.
-
-    Raises
-    ------
-    ShapeError, GraphError
-        If there is no such rank, or the mesh has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x")
     ...     return mg.function([x], mg.distributed.broadcast(x))(5.0 + mg.distributed.rank())
@@ -285,7 +256,6 @@ BROADCAST = Op(
     name="broadcast",
     namespace="distributed",
     kind=Kind.COLLECTIVE,
-    doc="The value of one rank, on all of them.",
     rule=_broadcast_type,
     attributes={**GROUP, "root": "Count"},
     evaluate=lambda xp, x, *, root, group, size, uid=0: current().group(group).broadcast(x, root),
@@ -335,31 +305,15 @@ def _permute_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (PERMUTE(cotangent, **{**attrs, "shift": -attrs["shift"] % attrs["size"]}),)
 
 
+@documented
 def permute(x: Any, shift: int = 1, group: Group = ()) -> Node:
     """Hand values on around the ring of ranks: one send and one receive together.
 
-    Parameters
-    ----------
-    x
-        Node or array of the same shape and dtype on every rank.
-    shift
-        How many places: rank r gets the value of rank ``r - shift``, modulo the number of ranks.
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+    x: Node or array of the same shape and dtype on every rank.
+    shift: How many places: rank r gets the value of rank ``r - shift``, modulo the number of ranks.
+    returns: Of the shape and dtype of `x`. The gradient goes around the other way.
+    raises DTypeError, GraphError: If the shift is not an int, or the mesh has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`. The gradient goes around the other way.
-
-    Raises
-    ------
-    DTypeError, GraphError
-        If the shift is not an int, or the mesh has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     x = mg.input("x", dtype="int32")
     ...     return int(mg.function([x], mg.distributed.permute(x))(mg.distributed.rank()))
@@ -374,7 +328,6 @@ PERMUTE = Op(
     name="permute",
     namespace="distributed",
     kind=Kind.COLLECTIVE,
-    doc="The value of the rank so many places before, around a ring.",
     rule=_same,
     attributes={**GROUP, "shift": "int"},
     evaluate=lambda xp, x, *, shift, group, size: current().group(group).permute(x, shift),
@@ -396,29 +349,15 @@ PERMUTE = Op(
 # ---- A rank's own place
 
 
+@documented
 def index(group: Group = ()) -> Node:
     """Return this rank's number, among all or in a group of the mesh, as a value of the graph.
 
     The graphs of all ranks stay equal: the number is filled in when a plan is bound.
 
-    Parameters
-    ----------
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+    returns: An int64 scalar, from 0 to ``mg.distributed.size(group) - 1``.
+    raises GraphError: If the mesh has no such axis.
 
-    Returns
-    -------
-    Node
-        An int64 scalar, from 0 to ``mg.distributed.size(group) - 1``.
-
-    Raises
-    ------
-    GraphError
-        If the mesh has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def job():
     ...     return int(mg.function([], mg.distributed.index() * 10)())
     >>> mg.distributed.threads(3, job)
@@ -432,7 +371,6 @@ INDEX = Op(
     name="distributed_index",
     namespace="distributed",
     kind=Kind.LEAF,
-    doc="This rank's number.",
     rule=lambda call, *, group, size: Type(np.dtype(np.int64), ()),
     attributes=GROUP,
     evaluate=lambda xp, *, group, size: xp.asarray(current().group(group).rank, dtype=np.int64),

@@ -135,16 +135,10 @@ def branch(
 ) -> list[Node]:
     """Return the results of one of several branches.
 
-    Parameters
-    ----------
-    index
-        An integer scalar: which one.
-    choices
-        For each branch what it computes, from the leaves in `starts`; of equal types.
-    starts
-        Leaf -> the operand that it stands for.
-    inside
-        Ids of nodes that belong to a branch though they depend on no leaf.
+    index: An integer scalar: which one.
+    choices: For each branch what it computes, from the leaves in `starts`; of equal types.
+    starts: Leaf -> the operand that it stands for.
+    inside: Ids of nodes that belong to a branch though they depend on no leaf.
     """
     whole, reads = close([node for choice in choices for node in choice], list(starts), inside)
     leaves = [parameter(i, leaf.type) for i, leaf in enumerate(whole.inputs)]

@@ -13,6 +13,7 @@ from ...autodiff.autodiff import sweep
 from ...autodiff.transforms.rebuild import rebuild
 from ...dtypes import is_inexact
 from ...errors import GradientError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node, topological
 from ...ir.nesting import leaves, like
 from ...ir.op import INEXACT, Call, Effect, Kind, Layout, Op
@@ -122,24 +123,14 @@ CHECKPOINT_NAME = Op(
 )
 
 
+@documented
 def checkpoint_name(x: Any, name: str) -> Node:
     """Return a value under a name that the policy of a `checkpoint` may choose to keep.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    name
-        The name; several values may share it.
+    x: Node or array.
+    name: The name; several values may share it.
+    returns: The value itself.
 
-    Returns
-    -------
-    Node
-        The value itself.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> def block(h):
     ...     return mg.sin(mg.checkpoint_name(mg.exp(h), "power"))
     >>> x = mg.var("x", init=0.0)
@@ -181,6 +172,7 @@ def _saves(policy: Any) -> Callable[[Node], bool] | None:
     )
 
 
+@documented
 def checkpoint(
     target: Any, inputs: Node | Sequence[Node] | None = None, *, policy: Policy = "nothing"
 ) -> Any:
@@ -190,29 +182,20 @@ def checkpoint(
     is not kept for the gradient, but computed a second time from the inputs: memory for time.
     A policy may have some of it kept: what is dear to compute and small to hold.
 
-    Parameters
-    ----------
-    target : callable or Node
-        A function of nodes that returns a node or a nested list, tuple or dict of nodes:
-        the result is a function of the same arguments. Or a node.
-    inputs : Node or sequence of nodes, optional
-        With a node: from where it is recomputed. These, and what they are computed from, are
-        kept. Default: the inputs and variables that the node depends on.
-    policy : str, collection of str, or callable, optional
-        What is kept besides. ``"nothing"``; ``"contractions"``: results of matrix products and
-        convolutions, so that only what is cheap is computed again; names given by
-        `checkpoint_name`; a function that is given each node inside and returns whether its value
-        is kept; ``"everything"``: as if there were no checkpoint.
-
-    Returns
-    -------
-    callable or Node
-
-    Raises
-    ------
-    GradientError
-        Where the target is neither a function nor a node, or depends on none of the inputs: there
-        is nothing to recompute; a function is given inputs; or the policy is none.
+    target (callable or Node): A function of nodes that returns a node or a nested list, tuple or
+        dict of nodes: the result is a function of the same arguments. Or a node.
+    inputs (Node or sequence of nodes, optional): With a node: from where it is recomputed. These,
+        and what they are computed from, are kept. Default: the inputs and variables that the node
+        depends on.
+    policy (str, collection of str, or callable, optional): What is kept besides. ``"nothing"``;
+        ``"contractions"``: results of matrix products and convolutions, so that only what is cheap
+        is computed again; names given by `checkpoint_name`; a function that is given each node
+        inside and returns whether its value is kept; ``"everything"``: as if there were no
+        checkpoint.
+    returns (callable or Node):
+    raises GradientError: Where the target is neither a function nor a node, or depends on none of
+        the inputs: there is nothing to recompute; a function is given inputs; or the policy is
+        none.
 
     Notes
     -----
@@ -221,9 +204,6 @@ def checkpoint(
     from outside of its arguments (weights, say) get their gradients as usual; they are kept.
     Random nodes in the copy draw the same numbers.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.var("x", init=[0.0, 1.0])
     >>> block = mg.checkpoint(lambda h: mg.tanh(mg.sin(h)) * 2.0)
     >>> mg.grad(mg.sum(block(x)), x).eval()[0]
@@ -445,27 +425,17 @@ CUSTOM_GRADIENT = Op(
 )
 
 
+@documented
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
     """Give a function of nodes a gradient of its own.
 
-    Parameters
-    ----------
-    function : callable
-        Takes nodes and returns a pair: the value, a node; and its rule, a function from the
-        value's cotangent to the arguments' gradients (one node, or a tuple with one per
-        argument; None where no gradient flows). Both are ordinary graphs, so that the gradient
-        can be differentiated again.
-
-    Returns
-    -------
-    callable
-        The function of the same arguments that returns the value.
-
-    Raises
-    ------
-    GradientError
-        Where it is given no function, the function does not return such a pair (when called), or
-        its rule gives another number or shape of gradients (when differentiated).
+    function (callable): Takes nodes and returns a pair: the value, a node; and its rule, a function
+        from the value's cotangent to the arguments' gradients (one node, or a tuple with one per
+        argument; None where no gradient flows). Both are ordinary graphs, so that the gradient can
+        be differentiated again.
+    returns (callable): The function of the same arguments that returns the value.
+    raises GradientError: Where it is given no function, the function does not return such a pair
+        (when called), or its rule gives another number or shape of gradients (when differentiated).
 
     Notes
     -----

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, Call, Kind, Layout, Op, Sample, Tests
 from ...ir.types import Type
@@ -38,22 +39,13 @@ ITEM = Op(
 )
 
 
+@documented
 def stop_gradient(x: Any) -> Node:
     """Return `x`, taken as a constant by gradients.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape and dtype of `x`, with gradient 0.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`, with gradient 0.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> s = mg.var("s", init=3.0)
     >>> mg.grad(s * mg.stop_gradient(s), s).eval()
     array(3., dtype=float32)
@@ -65,7 +57,6 @@ STOP_GRADIENT = Op(
     name="stop_gradient",
     dtypes=INEXACT,
     kind=Kind.CONTROL,
-    doc="The operand, taken as a constant by gradients.",
     rule=_identity_type,
     evaluate=_identity,
     layout=Layout(alias=True),

@@ -22,10 +22,7 @@ def class_labels(call: Call, labels: Node, classes: Extent, ignored: int | None 
     A kernel cannot raise: a label outside would have the gradient of no class in silence. Functions
     check the labels that are fed; here those of a constant are checked.
 
-    Raises
-    ------
-    ShapeError
-        If a constant holds another label.
+    raises ShapeError: If a constant holds another label.
     """
     if labels.op is CONSTANT and isinstance(classes, int):
         values = labels.attrs["value"]

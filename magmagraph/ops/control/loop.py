@@ -526,22 +526,13 @@ def loop(
 ) -> tuple[list[Node], list[Node]]:
     """Return the last carries and the stacks of rows of a new loop.
 
-    Parameters
-    ----------
-    carried, rows
-        What the body makes: the new carries, and rows of the results.
-    starts
-        Leaf that stands for a carry -> where it starts.
-    stacked
-        Leaf that stands for a row -> the stack of rows.
-    length
-        The most iterations where there are no stacks.
-    reverse
-        True begins with the last row.
-    flag
-        Which iterations run, see the design note: "", "carry" or "stack".
-    save
-        What the gradient finds as rows: "products" (and the carries), "carries" or "nothing".
+    carried, rows: What the body makes: the new carries, and rows of the results.
+    starts: Leaf that stands for a carry -> where it starts.
+    stacked: Leaf that stands for a row -> the stack of rows.
+    length: The most iterations where there are no stacks.
+    reverse: True begins with the last row.
+    flag: Which iterations run, see the design note: "", "carry" or "stack".
+    save: What the gradient finds as rows: "products" (and the carries), "carries" or "nothing".
     """
     arguments = [*starts, *stacked]
     bounded = bool(stacked) or length is not None

@@ -14,6 +14,7 @@ from ...autodiff.transforms.rebuild import again, rebuild, unobserved
 from ...dtypes import is_inexact
 from ...errors import GraphError, message
 from ...ir.collection import collection_paused
+from ...ir.docstrings import documented
 from ...ir.graph import Graph, Node, freeze, topological
 from ...ir.identity import is_among
 from ...ir.interpret import Body
@@ -140,6 +141,7 @@ def mapped_node(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -
 # Graphs with one axis more: each node rewritten by its operation's rule for a mapped axis.
 
 
+@documented
 def batch(
     roots: Sequence[Node],
     mapped: Mapping[Node, Node],
@@ -149,22 +151,12 @@ def batch(
 ) -> list[tuple[Node, bool]]:
     """Return the roots for all positions along an axis, and whether each has that axis.
 
-    Parameters
-    ----------
-    roots
-        Nodes to rewrite; each has one result.
-    mapped
-        Node -> what takes its place, with the mapped axis in front. Not entered.
-    extent
-        Of the mapped axis.
-    plain
-        Node -> what takes its place, without that axis. Not entered.
-    anew
-        Which random nodes draw again for each position.
+    roots: Nodes to rewrite; each has one result.
+    mapped: Node -> what takes its place, with the mapped axis in front. Not entered.
+    extent: Of the mapped axis.
+    plain: Node -> what takes its place, without that axis. Not entered.
+    anew: Which random nodes draw again for each position.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, xs = mg.input("x", (3,)), mg.input("xs", ("n", 3))
     >>> batch([mg.sum(x * x)], {x: xs}, xs.shape[0])
     [(<sum float32[n]>, True)]

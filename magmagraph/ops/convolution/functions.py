@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
@@ -128,6 +129,7 @@ def with_bias(call: Call, node: Node, bias: Any, last: bool) -> Node:
     return add(*floating_pair(node, reshape(given, shape)))
 
 
+@documented
 def conv(
     x: Any,
     w: Any,
@@ -144,51 +146,28 @@ def conv(
     ``y[n, o, p] = bias[o] + sum over c, k of w[o, c, k] x[n, c, p * stride + k * dilation - low]``,
     elements outside of `x` counting as zero.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(batch, channels, *spatial)``; with channels last,
-        ``(batch, *spatial, channels)``. Batch, channels and spatial extents may be named.
-    w
-        Weights of shape ``(results, channels / groups, *window)``; with channels last,
-        ``(*window, channels / groups, results)``. The dtypes of both are promoted; ints become
-        floats.
-    stride
-        Elements from one window to the next: an int, or one per spatial axis.
-    padding
-        ``"valid"``; ``"same"``, which gives ``ceil(n / stride)`` windows, an odd element of
+    x: Node or array of shape ``(batch, channels, *spatial)``; with channels last, ``(batch,
+        *spatial, channels)``. Batch, channels and spatial extents may be named.
+    w: Weights of shape ``(results, channels / groups, *window)``; with channels last, ``(*window,
+        channels / groups, results)``. The dtypes of both are promoted; ints become floats.
+    stride: Elements from one window to the next: an int, or one per spatial axis.
+    padding: ``"valid"``; ``"same"``, which gives ``ceil(n / stride)`` windows, an odd element of
         padding standing behind; an int; or an int or a pair (before, behind) per spatial axis.
-    dilation
-        Elements from one element of the window to the next: an int, or one per spatial axis.
-    groups
-        Parts of the channels that are convolved each by itself; `channels` is depthwise.
-    layout
-        ``"NCW"``, ``"NCHW"`` or ``"NCDHW"`` (None), or ``"NWC"``, ``"NHWC"`` or ``"NDHWC"``.
-    algorithm
-        ``"direct"``, ``"im2col"`` and ``"fft"`` do every geometry; ``"winograd-2x2"`` and
+    dilation: Elements from one element of the window to the next: an int, or one per spatial axis.
+    groups: Parts of the channels that are convolved each by itself; `channels` is depthwise.
+    layout: ``"NCW"``, ``"NCHW"`` or ``"NCDHW"`` (None), or ``"NWC"``, ``"NHWC"`` or ``"NDHWC"``.
+    algorithm: ``"direct"``, ``"im2col"`` and ``"fft"`` do every geometry; ``"winograd-2x2"`` and
         ``"winograd-4x4"`` two spatial axes with a 3x3 window of stride and dilation 1. ``"auto"``
-        takes the fastest of the direct ones and of Winograd's smaller form. Derivatives run by
-        the same algorithm.
-    bias
-        One number per result, or None.
+        takes the fastest of the direct ones and of Winograd's smaller form. Derivatives run by the
+        same algorithm.
+    bias: One number per result, or None.
+    returns: Of shape ``(batch, results, *extents)`` in the layout of `x`, each extent being ``(n +
+        padding - dilation * (k - 1) - 1) // stride + 1``.
+    raises ShapeError: If axes, channels, groups or layout do not fit, the window is larger than the
+        padded input, padding is negative, stride or dilation below 1, or the algorithm cannot do
+        it.
+    raises DTypeError: For a stride, padding or dilation that is not made of ints.
 
-    Returns
-    -------
-    Node
-        Of shape ``(batch, results, *extents)`` in the layout of `x`, each extent being
-        ``(n + padding - dilation * (k - 1) - 1) // stride + 1``.
-
-    Raises
-    ------
-    ShapeError
-        If axes, channels, groups or layout do not fit, the window is larger than the padded
-        input, padding is negative, stride or dilation below 1, or the algorithm cannot do it.
-    DTypeError
-        For a stride, padding or dilation that is not made of ints.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.conv(mg.constant([[[1.0, 2.0, 4.0]]]), mg.constant([[[10.0, 1.0]]])).eval()
     array([[[12., 24.]]], dtype=float32)
     >>> x = mg.input("x", ("batch", 3, "height", 32))

@@ -34,14 +34,10 @@ LAYOUTS = {
 class Sliding(NamedTuple):
     """How a window slides over every spatial axis.
 
-    Attributes
-    ----------
-    strides, dilation
-        Elements from a window to the next, and from an element of the window to the next.
-    low
-        Padding before the first element.
-    extents
-        Of the result.
+    strides, dilation: Elements from a window to the next, and from an element of the window to the
+        next.
+    low: Padding before the first element.
+    extents: Of the result.
     """
 
     strides: tuple[int, ...]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
@@ -104,6 +105,7 @@ def _convolve(
     return node if bias is None else with_bias(call, node, bias, last)
 
 
+@documented
 def conv_transpose(
     x: Any,
     w: Any,
@@ -120,39 +122,21 @@ def conv_transpose(
 
     With equal arguments, ``sum(conv(a, w) * b) == sum(a * conv_transpose(b, w))``.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(batch, channels, *spatial)``; with channels last,
-        ``(batch, *spatial, channels)``.
-    w
-        Weights of shape ``(channels, results / groups, *window)``; with channels last,
-        ``(*window, results / groups, channels)``: those of the convolution that it transposes.
-    stride
-        Elements of the result from one window to the next: an int, or one per spatial axis.
-    padding
-        Taken off the result: ``"valid"`` (none), an int, or an int or a pair per spatial axis.
+    x: Node or array of shape ``(batch, channels, *spatial)``; with channels last, ``(batch,
+        *spatial, channels)``.
+    w: Weights of shape ``(channels, results / groups, *window)``; with channels last, ``(*window,
+        results / groups, channels)``: those of the convolution that it transposes.
+    stride: Elements of the result from one window to the next: an int, or one per spatial axis.
+    padding: Taken off the result: ``"valid"`` (none), an int, or an int or a pair per spatial axis.
         ``"same"`` gives ``n * stride`` elements.
-    output_padding
-        Elements more behind the result, which a convolution of this stride may have left over.
-    dilation, groups, layout, algorithm, bias
-        As for `conv`.
+    output_padding: Elements more behind the result, which a convolution of this stride may have
+        left over.
+    dilation, groups, layout, algorithm, bias: As for `conv`.
+    returns: Of shape ``(batch, results, *extents)`` in the layout of `x`, each extent being ``(n -
+        1) * stride + dilation * (k - 1) + 1 - padding + output_padding``.
+    raises ShapeError, DTypeError: As for `conv`; also for more padding than elements, and for an
+        output padding of a stride or more.
 
-    Returns
-    -------
-    Node
-        Of shape ``(batch, results, *extents)`` in the layout of `x`, each extent being
-        ``(n - 1) * stride + dilation * (k - 1) + 1 - padding + output_padding``.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv`; also for more padding than elements, and for an output padding of a stride
-        or more.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x, w = mg.constant([[[1.0, 2.0]]]), mg.constant([[[1.0, 10.0]]])
     >>> mg.conv_transpose(x, w).eval()
     array([[[ 1., 12., 20.]]], dtype=float32)

@@ -80,16 +80,10 @@ def _magnitude(tile: int) -> float:
 def error_bound(tile: int, channels: int, inputs: float, weights: float, eps: float) -> float:
     """Return a bound of the error of one result, in the manner of a running error analysis.
 
-    Parameters
-    ----------
-    tile
-        2 or 4; 0 for a direct sum of nine terms a channel.
-    channels
-        Input channels that are summed over.
-    inputs, weights
-        The largest magnitudes of inputs and of weights.
-    eps
-        The dtype's distance from 1 to the next number.
+    tile: 2 or 4; 0 for a direct sum of nine terms a channel.
+    channels: Input channels that are summed over.
+    inputs, weights: The largest magnitudes of inputs and of weights.
+    eps: The dtype's distance from 1 to the next number.
 
     Notes
     -----

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node, cast
@@ -225,22 +226,13 @@ negative, NEGATIVE = unary(
 )
 
 
+@documented
 def square(x: Any) -> Node:
     """Multiply by itself, element by element.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape and dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.square([1.0, -3.0]).eval()
     array([1., 9.], dtype=float32)
     """
@@ -250,22 +242,13 @@ def square(x: Any) -> Node:
     return MULTIPLY(node, node)
 
 
+@documented
 def reciprocal(x: Any) -> Node:
     """Divide 1 by each element.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.reciprocal([2.0, -4.0]).eval()
     array([ 0.5 , -0.25], dtype=float32)
     """
@@ -273,20 +256,16 @@ def reciprocal(x: Any) -> Node:
 
 
 SQUARE = Composite(
-    name="square",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=square,
-    doc="Multiply by itself, element by element.",
     tests=Tests(samples=lambda: [Sample((REAL,)), Sample((WHOLE,))], reference=np.square),
 )
 
 RECIPROCAL = Composite(
-    name="reciprocal",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=reciprocal,
-    doc="Divide 1 by each element.",
     tests=Tests(samples=lambda: [Sample((REAL,))], reference=lambda x: 1.0 / x),
 )
 

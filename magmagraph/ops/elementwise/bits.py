@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_float, is_integer
 from ...errors import DTypeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...ir.types import Type
@@ -166,36 +167,21 @@ def _logical(
     def function(x: Any, y: Any) -> Node:
         return record(truth(x), truth(y))
 
-    summary = f"Take the logical {word} of two truths; numbers are true where not zero."
     publish(
         function,
         name,
         __name__,
-        f"""{summary}
-
-Parameters
-----------
-x, y
-    Nodes, arrays or numbers, broadcast against each other.
-
-Returns
--------
-Node
-    Of the broadcast shape, bool. No gradient: boolean valued.
-
-Examples
---------
->>> import magmagraph as mg
->>> mg.{name}([True, True, False], [True, False, False]).eval()
-array({result})
-""",
+        f"Take the logical {word} of two truths; numbers are true where not zero.",
+        """
+        x, y: Nodes, arrays or numbers, broadcast against each other.
+        returns: Of the broadcast shape, bool. No gradient: boolean valued.
+        """,
+        f">>> mg.{name}([True, True, False], [True, False, False]).eval()\narray({result})",
     )
     record = {"and": BITWISE_AND, "or": BITWISE_OR, "exclusive or": BITWISE_XOR}[word]
     return function, Composite(
-        name=name,
         kind=Kind.ELEMENTWISE,
         function=function,
-        doc=summary,
         dtypes=INEXACT,
         tests=Tests(
             samples=lambda: [
@@ -209,22 +195,13 @@ array({result})
     )
 
 
+@documented
 def logical_not(x: Any) -> Node:
     """Negate a truth; numbers are true where not zero.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape of `x`, bool. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x`, bool. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.logical_not([True, False]).eval()
     array([False,  True])
     """
@@ -232,10 +209,8 @@ def logical_not(x: Any) -> Node:
 
 
 LOGICAL_NOT = Composite(
-    name="logical_not",
     kind=Kind.ELEMENTWISE,
     function=logical_not,
-    doc="Negate a truth; numbers are true where not zero.",
     dtypes=INEXACT,
     tests=Tests(
         samples=lambda: [Sample((FLAGS,)), Sample((np.array([0.0, 0.3, np.nan]),))],

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_float
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Kind, Sample
 from ..convert import cast, promoted
@@ -26,26 +27,15 @@ from .signs import absolute
 __all__ = ["allclose", "array_equal", "array_equiv", "isclose"]
 
 
+@documented
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Node:
     """Tell where ``abs(a - b) <= atol + rtol * abs(b)``, or where infinities are equal.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays, broadcast against each other.
-    rtol, atol
-        The relative and the absolute tolerance.
-    equal_nan
-        Whether NaN is close to NaN.
+    a, b: Nodes or arrays, broadcast against each other.
+    rtol, atol: The relative and the absolute tolerance.
+    equal_nan: Whether NaN is close to NaN.
+    returns: bool, of the broadcast shape. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        bool, of the broadcast shape. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.isclose([1.0, 2.0], [1.000001, 2.1]).eval()
     array([ True, False])
     """
@@ -57,26 +47,15 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     return logical_or(result, logical_and(isnan(x), isnan(y))) if equal_nan else result
 
 
+@documented
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Node:
     """Tell whether all elements are close; see `isclose`.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays, broadcast against each other.
-    rtol, atol
-        The relative and the absolute tolerance.
-    equal_nan
-        Whether NaN is close to NaN.
+    a, b: Nodes or arrays, broadcast against each other.
+    rtol, atol: The relative and the absolute tolerance.
+    equal_nan: Whether NaN is close to NaN.
+    returns: A bool. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        A bool. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.allclose([1.0, 2.0], [1.000001, 2.0]).eval()
     array(True)
     """
@@ -91,24 +70,14 @@ def _one_shape(x: Node, y: Node) -> bool:
     )
 
 
+@documented
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Node:
     """Tell whether two arrays have one shape and equal elements.
 
-    Parameters
-    ----------
-    a1, a2
-        Nodes or arrays.
-    equal_nan
-        Whether NaN equals NaN.
+    a1, a2: Nodes or arrays.
+    equal_nan: Whether NaN equals NaN.
+    returns: A bool; False where the shapes cannot be one. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        A bool; False where the shapes cannot be one. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.array_equal([1.0, 2.0], [1.0, 2.0]).eval()
     array(True)
     """
@@ -121,22 +90,13 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Node:
     return all(same)
 
 
+@documented
 def array_equiv(a1: Any, a2: Any) -> Node:
     """Tell whether two arrays broadcast to one shape with equal elements.
 
-    Parameters
-    ----------
-    a1, a2
-        Nodes or arrays.
+    a1, a2: Nodes or arrays.
+    returns: A bool; False where the shapes do not broadcast. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        A bool; False where the shapes do not broadcast. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.array_equiv([[1.0, 2.0], [1.0, 2.0]], [1.0, 2.0]).eval()
     array(True)
     """

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ConfigError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...ir.op import REAL as FLOATS
@@ -170,32 +171,17 @@ def finite(x: Node) -> Node:
     return minimum(maximum(x, -most), most)
 
 
+@documented
 def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None) -> Node:
     """Limit values to an interval: ``minimum(maximum(x, min), max)``.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    min, max
-        The ends, broadcast against `x`; None leaves that side open. An end that is met exactly
-        takes half of the gradient.
-    a_min, a_max
-        NumPy's other names of the same.
+    x: Node or array.
+    min, max: The ends, broadcast against `x`; None leaves that side open. An end that is met
+        exactly takes half of the gradient.
+    a_min, a_max: NumPy's other names of the same.
+    returns: Of the broadcast shape and the promoted dtype.
+    raises ConfigError: If the ends are given under names of both kinds.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted dtype.
-
-    Raises
-    ------
-    ConfigError
-        If the ends are given under names of both kinds.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).eval()
     array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -218,10 +204,8 @@ def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: 
 
 
 CLIP = Composite(
-    name="clip",
     kind=Kind.ELEMENTWISE,
     function=clip,
-    doc="Limit values to an interval.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL,), {"min": -1.0, "max": 1.0}),
@@ -253,30 +237,17 @@ def _where_type(call: Call, condition: Type, x: Type, y: Type) -> Type:
     return Type(dtype, call.broadcast(condition.shape, x.shape, y.shape))
 
 
+@documented
 def where(condition: Any, x: Any = None, y: Any = None) -> Node:
     """Choose from `x` where the condition holds, else from `y`.
 
-    Parameters
-    ----------
-    condition
-        Node or array; numbers hold where they are not zero.
-    x, y
-        Nodes, arrays or numbers, broadcast against the condition and each other.
-
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted dtype of `x` and `y`. The gradient goes to the
+    condition: Node or array; numbers hold where they are not zero.
+    x, y: Nodes, arrays or numbers, broadcast against the condition and each other.
+    returns: Of the broadcast shape and the promoted dtype of `x` and `y`. The gradient goes to the
         chosen operand; the other has exactly 0 there, whatever its value.
+    raises ShapeError: Without `x` and `y`: the number of positions found would be known only after
+        the call.
 
-    Raises
-    ------
-    ShapeError
-        Without `x` and `y`: the number of positions found would be known only after the call.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.where([True, False], 1.0, [5.0, 7.0]).eval()
     array([1., 7.], dtype=float32)
     """
@@ -296,7 +267,6 @@ WHERE = Op(
     name="where",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
-    doc="Choose from x where a condition holds, else from y.",
     rule=_where_type,
     evaluate=lambda xp, condition, x, y: xp.where(condition, x, y),
     scalar=Scalar("a ? b : c"),

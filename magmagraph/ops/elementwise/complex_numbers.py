@@ -17,6 +17,7 @@ import numpy as np
 
 from ...dtypes import complex_dtype, is_complex, real_dtype
 from ...errors import DTypeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...ir.types import Type
@@ -52,22 +53,13 @@ def direction(x: Node, size: Node) -> Node:
     return where(none, 0, conj(x) / cast(where(none, 1, size), x.dtype))
 
 
+@documented
 def real(x: Any) -> Node:
     """Take the real part.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape of `x` and the dtype of its parts; `x` itself where it is real.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x` and the dtype of its parts; `x` itself where it is real.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.real([1.0 + 2.0j, 3.0j]).eval()
     array([1., 0.], dtype=float32)
     """
@@ -75,22 +67,13 @@ def real(x: Any) -> Node:
     return REAL_PART(node) if is_complex(node.dtype) else node
 
 
+@documented
 def imag(x: Any) -> Node:
     """Take the imaginary part.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape of `x` and the dtype of its parts; zeros where it is real.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x` and the dtype of its parts; zeros where it is real.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.imag([1.0 + 2.0j, -3.0j]).eval()
     array([ 2., -3.], dtype=float32)
     """
@@ -98,22 +81,13 @@ def imag(x: Any) -> Node:
     return IMAGINARY_PART(node) if is_complex(node.dtype) else zero_part(node, node.dtype)
 
 
+@documented
 def conj(x: Any) -> Node:
     """Take the complex conjugate: the imaginary part changes its sign.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape and dtype of `x`; `x` itself where it is real.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`; `x` itself where it is real.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.conj([1.0 + 2.0j, 3.0j]).eval()
     array([1.-2.j, 0.-3.j], dtype=complex64)
     """
@@ -123,49 +97,28 @@ def conj(x: Any) -> Node:
     return node.inputs[0] if node.op is CONJ else CONJ(node)
 
 
+@documented
 def complex(real: Any, imag: Any) -> Node:
     """Make complex numbers of their real and imaginary parts.
 
-    Parameters
-    ----------
-    real, imag
-        Nodes, arrays or numbers, broadcast against each other; ints become floats.
+    real, imag: Nodes, arrays or numbers, broadcast against each other; ints become floats.
+    returns: Of the broadcast shape; complex64 of float32, complex128 of float64.
+    raises DTypeError: For 16-bit floats, of which there are no complex numbers, and for complex
+        parts.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape; complex64 of float32, complex128 of float64.
-
-    Raises
-    ------
-    DTypeError
-        For 16-bit floats, of which there are no complex numbers, and for complex parts.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.complex([1.0, 2.0], -1.0).eval()
     array([1.-1.j, 2.-1.j], dtype=complex64)
     """
     return MAKE_COMPLEX(*inexact_pair(real, imag))
 
 
+@documented
 def iscomplex(x: Any) -> Node:
     """Tell where the imaginary part is not zero.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape of `x`, bool. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x`, bool. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.iscomplex([1.0 + 2.0j, 3.0 + 0.0j]).eval()
     array([ True, False])
     """
@@ -173,22 +126,13 @@ def iscomplex(x: Any) -> Node:
     return not_equal(imag(node), 0) if is_complex(node.dtype) else zero_part(node, BOOL)
 
 
+@documented
 def isreal(x: Any) -> Node:
     """Tell where the imaginary part is zero.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: Of the shape of `x`, bool. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x`, bool. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.isreal([1.0 + 2.0j, 3.0 + 0.0j]).eval()
     array([False,  True])
     """
@@ -276,7 +220,6 @@ def _made(xp: Any, re: Any, im: Any) -> Any:
 MAKE_COMPLEX = Op(
     name="complex",
     kind=Kind.ELEMENTWISE,
-    doc="Make complex numbers of two parts.",
     onnx=onnx_pairs.Pairs("", onnx_pairs.of_real),
     rule=_made_type,
     evaluate=_made,

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import is_float
 from ...errors import DTypeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...ir.types import Type
@@ -66,29 +67,16 @@ def _ldexp_written(x: Node, exponent: Node) -> Node:
     return cast(x * first * second, x.dtype)
 
 
+@documented
 def ldexp(x1: Any, x2: Any) -> Node:
     """Multiply by powers of two: ``x1 * 2**x2``.
 
-    Parameters
-    ----------
-    x1
-        Node or array; ints become floats.
-    x2
-        The exponents: integers, broadcast against `x1`.
+    x1: Node or array; ints become floats.
+    x2: The exponents: integers, broadcast against `x1`.
+    returns: Of the broadcast shape and the float dtype of `x1`; exact but where it leaves the
+        range.
+    raises DTypeError: If the exponents are not integers.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the float dtype of `x1`; exact but where it leaves the range.
-
-    Raises
-    ------
-    DTypeError
-        If the exponents are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.ldexp([0.75, 3.0], mg.constant([2, -1])).eval()
     array([3. , 1.5], dtype=float32)
     """
@@ -98,7 +86,6 @@ def ldexp(x1: Any, x2: Any) -> Node:
 LDEXP = Op(
     name="ldexp",
     kind=Kind.ELEMENTWISE,
-    doc="Multiplied by powers of two.",
     rule=_ldexp_type,
     evaluate=_ldexp,
     scalar=Scalar("$ldexp(a, b > 16384 ? 16384 : (int64_t)b)"),
@@ -168,23 +155,14 @@ EXPONENT: Op = Op(
 )
 
 
+@documented
 def frexp(x: Any) -> tuple[Node, Node]:
     """Split floats into a fraction from 1/2 up to 1 and a power of two.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns (tuple of Node): The fractions, and the exponents (int32): ``x = fraction *
+        2**exponent``. Zeros, infinities and NaN are their own fractions, with the exponent 0.
 
-    Returns
-    -------
-    tuple of Node
-        The fractions, and the exponents (int32): ``x = fraction * 2**exponent``. Zeros,
-        infinities and NaN are their own fractions, with the exponent 0.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> fraction, exponent = mg.frexp([3.0, -0.25])
     >>> fraction.eval(), exponent.eval()
     (array([ 0.75, -0.5 ], dtype=float32), array([ 2, -1], dtype=int32))
@@ -193,25 +171,15 @@ def frexp(x: Any) -> tuple[Node, Node]:
     return MANTISSA(node), EXPONENT(node)
 
 
+@documented
 def float_power(x1: Any, x2: Any, dtype: Any = "float64") -> Node:
     """Raise to a power in float64.
 
-    Parameters
-    ----------
-    x1, x2
-        Nodes, arrays or numbers, broadcast against each other.
-    dtype
-        Of the computation and the result.
+    x1, x2: Nodes, arrays or numbers, broadcast against each other.
+    dtype: Of the computation and the result.
+    returns: Of the broadcast shape. Its gradient is that of `power`, with the same bound for
+        negative `x1`.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape. Its gradient is that of `power`, with the same bound for negative
-        `x1`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.float_power(mg.constant([1, 2, 3]), -2).eval().round(4)
     array([1.    , 0.25  , 0.1111])
     """

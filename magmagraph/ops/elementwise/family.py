@@ -7,7 +7,6 @@ docstring and signature, so that an operation is one entry in one file.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FunctionType
@@ -19,6 +18,7 @@ import numpy as np
 from ...config import config
 from ...dtypes import is_complex, is_inexact
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import dedented, documented
 from ...ir.graph import Node
 from ...ir.op import (
     INEXACT,
@@ -262,31 +262,17 @@ def misfits(name: str) -> Callable[[], list[BadSample]]:
 
 
 def publish(
-    function: Callable[..., Node], name: str, module: str, doc: str, clean: bool = False
+    function: Callable[..., Node], name: str, module: str, *parts: str
 ) -> Callable[..., Any]:
-    """Give a generated function the name, the module and the docstring of a written one."""
+    """Give a generated function the name, the module and the docstring of a written one.
+
+    The docstring is a short one (`documented`), in parts: the summary, notes, fields, the example.
+    """
     assert isinstance(function, FunctionType)
     function.__name__ = function.__qualname__ = name
     function.__module__ = module
-    function.__doc__ = doc if clean else inspect.cleandoc(doc)
-    return function
-
-
-_IN_DTYPE = """
-dtype, casting
-    What the operands are cast to before anything is computed; which casts are allowed, by
-    NumPy's words: "no", "equiv", "safe", "same_kind" or "unsafe"."""
-
-
-def _sections(summary: str, notes: str, parameters: str, returns: str, example: str) -> str:
-    parts = [summary]
-    if notes:
-        parts.append(inspect.cleandoc(notes))
-    parts.append(f"Parameters\n----------\n{parameters}")
-    parts.append(f"Returns\n-------\nNode\n    {returns}")
-    example = inspect.cleandoc(example)
-    parts.append(f"Examples\n--------\n>>> import magmagraph as mg\n{example}")
-    return "\n\n".join(parts)
+    function.__doc__ = "\n\n".join([dedented(part) for part in parts if part])
+    return documented(function)
 
 
 def unary(
@@ -355,8 +341,7 @@ def unary(
     }.get(rule, "Of the shape and dtype of `x`.")
     if no_gradient:
         notes = f"{notes}\n\nNo gradient: {no_gradient}.".strip()
-    about = f"x\n    {kind}" + ("" if rule is to_bool else _IN_DTYPE)
-    publish(public, name, module, _sections(summary, notes, about, returns, example), True)
+    publish(public, name, module, summary, notes, f"x: {kind}\nreturns: {returns}", example)
     op = Op(
         name=name,
         kind=Kind.ELEMENTWISE,
@@ -429,8 +414,7 @@ def binary(
         returns += "and the promoted dtype."
     if no_gradient:
         notes = f"{notes}\n\nNo gradient: {no_gradient}.".strip()
-    about = f"x, y\n    {kind}" + ("" if rule is to_bool else _IN_DTYPE)
-    publish(public, name, module, _sections(summary, notes, about, returns, example), True)
+    publish(public, name, module, summary, notes, f"x, y: {kind}\nreturns: {returns}", example)
     op = Op(
         name=name,
         kind=Kind.ELEMENTWISE,

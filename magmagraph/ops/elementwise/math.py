@@ -10,6 +10,7 @@ import numpy as np
 from ...config import config
 from ...dtypes import is_complex, is_inexact
 from ...errors import DTypeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
 from ...ir.op import REAL as FLOATS
@@ -224,22 +225,13 @@ cbrt, CBRT = _function(
 )
 
 
+@documented
 def rsqrt(x: Any) -> Node:
     """Divide 1 by the square root of each element.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.rsqrt([4.0, 0.25]).eval()
     array([0.5, 2. ], dtype=float32)
     """
@@ -247,11 +239,9 @@ def rsqrt(x: Any) -> Node:
 
 
 RSQRT = Composite(
-    name="rsqrt",
     dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=rsqrt,
-    doc="Divide 1 by the square root of each element.",
     tests=Tests(samples=lambda: [Sample((POSITIVE,))], reference=lambda x: 1.0 / np.sqrt(x)),
 )
 
@@ -412,24 +402,14 @@ arctan2, ARCTAN2 = binary(
 # The angle of a complex number.
 
 
+@documented
 def angle(z: Any, deg: bool = False) -> Node:
     """Take the angle of complex numbers with the positive real axis.
 
-    Parameters
-    ----------
-    z
-        Node or array; ints become floats.
-    deg
-        Whether in degrees, and not in radians.
+    z: Node or array; ints become floats.
+    deg: Whether in degrees, and not in radians.
+    returns: In (-pi, pi], of the shape of `z` and the dtype of its parts. The gradient at 0 is 0.
 
-    Returns
-    -------
-    Node
-        In (-pi, pi], of the shape of `z` and the dtype of its parts. The gradient at 0 is 0.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.angle([1.0 + 1.0j, -1.0 + 0.0j], deg=True).eval()
     array([ 45., 180.], dtype=float32)
     """

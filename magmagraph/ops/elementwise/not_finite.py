@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import finfo, is_complex, is_float
 from ...errors import DTypeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, Composite, Kind, Op, Sample
 from ..convert import as_dtype, as_node
@@ -89,22 +90,13 @@ fmax, FMAX = _extremum("fmax", "larger", ">", "[3., 2.]")
 fmin, FMIN = _extremum("fmin", "smaller", "<", "[1., 2.]")
 
 
+@documented
 def isposinf(x: Any) -> Node:
     """Tell where a value is infinite and positive.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: bool, of the shape of `x`. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        bool, of the shape of `x`. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.isposinf([1.0, float("inf"), -float("inf")]).eval()
     array([False,  True, False])
     """
@@ -112,22 +104,13 @@ def isposinf(x: Any) -> Node:
     return logical_and(isinf(node), greater(node, 0))
 
 
+@documented
 def isneginf(x: Any) -> Node:
     """Tell where a value is infinite and negative.
 
-    Parameters
-    ----------
-    x
-        Node or array.
+    x: Node or array.
+    returns: bool, of the shape of `x`. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        bool, of the shape of `x`. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.isneginf([1.0, float("inf"), -float("inf")]).eval()
     array([False, False,  True])
     """
@@ -135,35 +118,20 @@ def isneginf(x: Any) -> Node:
     return logical_and(isinf(node), less(node, 0))
 
 
+@documented
 def nan_to_num(
     x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None, *, copy: bool = True
 ) -> Node:
     """Put numbers in the places of NaN and infinities.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    nan
-        For NaN.
-    posinf, neginf
-        For infinities; the largest and the lowest finite number of the dtype unless said.
-    copy
-        Taken for NumPy's sake: nodes are never written.
+    x: Node or array.
+    nan: For NaN.
+    posinf, neginf: For infinities; the largest and the lowest finite number of the dtype unless
+        said.
+    copy: Taken for NumPy's sake: nodes are never written.
+    returns: Of the shape and dtype of `x`. No gradient flows where a number was put.
+    raises DTypeError: If `nan` is a bool, which is NumPy's `copy` given by its place.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`. No gradient flows where a number was put.
-
-    Raises
-    ------
-    DTypeError
-        If `nan` is a bool, which is NumPy's `copy` given by its place.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nan_to_num([1.0, float("nan"), float("inf")], posinf=9.0).eval()
     array([1., 0., 9.], dtype=float32)
     """

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import is_float, is_unsigned
 from ...errors import DTypeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample
 from ...ir.types import Type
@@ -87,22 +88,14 @@ fmod, FMOD = binary(
 )
 
 
+@documented
 def divmod(x1: Any, x2: Any) -> tuple[Node, Node]:
     """Divide and round down, and take what that leaves.
 
-    Parameters
-    ----------
-    x1, x2
-        Nodes, arrays or numbers, broadcast against each other.
+    x1, x2: Nodes, arrays or numbers, broadcast against each other.
+    returns (tuple of Node): ``floor_divide(x1, x2)`` and ``remainder(x1, x2)``. The gradient flows
+        through the second.
 
-    Returns
-    -------
-    tuple of Node
-        ``floor_divide(x1, x2)`` and ``remainder(x1, x2)``. The gradient flows through the second.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> whole, rest = mg.divmod(mg.constant([7, -7]), 3)
     >>> whole.eval(), rest.eval()
     (array([ 2, -3], dtype=int32), array([1, 2], dtype=int32))
@@ -110,23 +103,14 @@ def divmod(x1: Any, x2: Any) -> tuple[Node, Node]:
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
+@documented
 def modf(x: Any) -> tuple[Node, Node]:
     """Split numbers into what stands behind the point and the whole number before it.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns (tuple of Node): The fractional and the whole parts, both with the sign of `x`. The
+        gradient flows through the first.
 
-    Returns
-    -------
-    tuple of Node
-        The fractional and the whole parts, both with the sign of `x`. The gradient flows through
-        the first.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> fraction, whole = mg.modf([2.5, -0.25])
     >>> fraction.eval(), whole.eval()
     (array([ 0.5 , -0.25], dtype=float32), array([ 2., -0.], dtype=float32))
@@ -162,23 +146,14 @@ deg2rad, DEG2RAD = _angle("deg2rad", "Convert degrees to radians.", math.pi / 18
 rad2deg, RAD2DEG = _angle("rad2deg", "Convert radians to degrees.", 180.0 / math.pi, 2.0)
 
 
+@documented
 def sinc(x: Any) -> Node:
     """Evaluate ``sin(pi x) / (pi x)``, and 1 at 0.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. Near 0 it is the Taylor series, so that
+        derivatives are accurate there, too.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. Near 0 it is the Taylor series, so that derivatives
-        are accurate there, too.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.sinc([0.0, 0.5, 2.5]).eval().round(4)
     array([1.    , 0.6366, 0.1273], dtype=float32)
     """

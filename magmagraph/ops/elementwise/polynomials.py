@@ -10,6 +10,7 @@ import numpy as np
 from ...dtypes import is_unsigned
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Kind, Sample
 from ..convert import as_node, cast, promoted
@@ -26,29 +27,15 @@ from .comparison import equal, where
 __all__ = ["polyval", "vander"]
 
 
+@documented
 def polyval(p: Any, x: Any) -> Node:
     """Evaluate a polynomial by Horner's rule.
 
-    Parameters
-    ----------
-    p
-        The coefficients, of one axis of int extent: that of the highest power first.
-    x
-        Where: node or array of any shape.
+    p: The coefficients, of one axis of int extent: that of the highest power first.
+    x: Where: node or array of any shape.
+    returns: Of the shape of `x` and the promoted dtype; 0 without coefficients.
+    raises ShapeError: If the coefficients do not have one axis of int extent.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x` and the promoted dtype; 0 without coefficients.
-
-    Raises
-    ------
-    ShapeError
-        If the coefficients do not have one axis of int extent.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.polyval([2.0, 0.0, 1.0], [0.0, 1.0, 3.0]).eval()
     array([ 1.,  3., 19.], dtype=float32)
     """
@@ -64,31 +51,16 @@ def polyval(p: Any, x: Any) -> Node:
     return result
 
 
+@documented
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Node:
     """Make the matrix of powers of values, a row for each value.
 
-    Parameters
-    ----------
-    x
-        Node or array of one axis.
-    N
-        How many powers, from 0 on; as many as values unless said.
-    increasing
-        Whether the power rises from left to right.
+    x: Node or array of one axis.
+    N: How many powers, from 0 on; as many as values unless said.
+    increasing: Whether the power rises from left to right.
+    returns: Of the dtype of `x`; integers of fewer bits (and bools) become int64, as in NumPy.
+    raises ShapeError: If `x` does not have one axis.
 
-    Returns
-    -------
-    Node
-        Of the dtype of `x`; integers of fewer bits (and bools) become int64, as in NumPy.
-
-    Raises
-    ------
-    ShapeError
-        If `x` does not have one axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.vander([2.0, 3.0], 3).eval()
     array([[4., 2., 1.],
            [9., 3., 1.]], dtype=float32)

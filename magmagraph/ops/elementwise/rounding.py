@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dtypes import is_float
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node
@@ -103,29 +104,15 @@ rint, RINT = _rounding(
 _MOST_DECIMALS = 308  # 10**308 is the largest power of ten in float64
 
 
+@documented
 def round(x: Any, decimals: int = 0) -> Node:
     """Round to a number of decimals, halves to the even neighbour.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    decimals
-        Digits kept after the point; negative ones round to tens, hundreds, ...
+    x: Node or array.
+    decimals: Digits kept after the point; negative ones round to tens, hundreds, ...
+    returns: Of the shape and dtype of `x`. No gradient: piecewise constant.
+    raises DTypeError: Where integers are rounded to tens.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`. No gradient: piecewise constant.
-
-    Raises
-    ------
-    DTypeError
-        Where integers are rounded to tens.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.round([0.5, 1.5, -2.7]).eval()
     array([ 0.,  2., -3.], dtype=float32)
     >>> mg.round([1.2345], decimals=2).eval()
@@ -158,10 +145,8 @@ def round(x: Any, decimals: int = 0) -> Node:
 
 
 ROUND = Composite(
-    name="round",
     kind=Kind.ELEMENTWISE,
     function=round,
-    doc="Round to a number of decimals, halves to the even neighbour.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([-2.5, -0.5, 0.5, 1.5, 2.5]),)),

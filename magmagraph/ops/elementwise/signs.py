@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_complex, is_float, is_integer, is_unsigned, real_dtype
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...ir.types import Type
@@ -208,25 +209,15 @@ copysign, COPYSIGN = binary(
 )
 
 
+@documented
 def heaviside(x1: Any, x2: Any) -> Node:
     """Give 0 for negative and 1 for positive values, and the second operand at 0.
 
-    Parameters
-    ----------
-    x1
-        Node or array.
-    x2
-        The value at 0.
+    x1: Node or array.
+    x2: The value at 0.
+    returns: Of the broadcast shape and the promoted float dtype; NaN where `x1` is. The gradient
+        flows to `x2` alone.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted float dtype; NaN where `x1` is. The gradient flows
-        to `x2` alone.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.heaviside([-1.5, 0.0, 2.0], 0.5).eval()
     array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -238,28 +229,15 @@ def heaviside(x1: Any, x2: Any) -> Node:
 # Neighbours, and values that are not finite.
 
 
+@documented
 def nextafter(x1: Any, x2: Any) -> Node:
     """Return the next float after `x1` in the direction of `x2`.
 
-    Parameters
-    ----------
-    x1, x2
-        Nodes, arrays or numbers, broadcast against each other: float64 or float32.
-
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted dtype; `x1` itself where both are equal. No
+    x1, x2: Nodes, arrays or numbers, broadcast against each other: float64 or float32.
+    returns: Of the broadcast shape and the promoted dtype; `x1` itself where both are equal. No
         gradient: it jumps from float to float.
+    raises DTypeError: For 16-bit floats.
 
-    Raises
-    ------
-    DTypeError
-        For 16-bit floats.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.nextafter([1.0], 2.0).eval() > 1.0
     array([ True])
     """
@@ -269,7 +247,6 @@ def nextafter(x1: Any, x2: Any) -> Node:
 NEXTAFTER = Op(
     name="nextafter",
     kind=Kind.ELEMENTWISE,
-    doc="The next float in a direction.",
     rule=broadcast_floats,
     evaluate=numpy_named("nextafter"),
     scalar=Scalar("$nextafter(a, b)"),

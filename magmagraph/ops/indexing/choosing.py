@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...ir.types import Operands
@@ -23,31 +24,16 @@ __all__ = [
 ]
 
 
+@documented
 def select(condlist: Operands, choicelist: Operands, default: Any = 0) -> Node:
     """Choose from the first array whose condition holds.
 
-    Parameters
-    ----------
-    condlist
-        List of conditions.
-    choicelist
-        List of as many nodes, arrays or numbers, broadcast against them.
-    default
-        What stands where no condition holds.
+    condlist: List of conditions.
+    choicelist: List of as many nodes, arrays or numbers, broadcast against them.
+    default: What stands where no condition holds.
+    returns: Of the broadcast shape and the promoted dtype.
+    raises ShapeError: If there are not as many choices as conditions, or none.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many choices as conditions, or none.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([-2.0, 0.5, 3.0])
     >>> mg.select([x < 0, x > 1], [-1.0, 1.0], x).eval()
     array([-1. ,  0.5,  1. ], dtype=float32)
@@ -66,33 +52,17 @@ def select(condlist: Operands, choicelist: Operands, default: Any = 0) -> Node:
     return result
 
 
+@documented
 def choose(a: Any, choices: Operands, mode: str = "clip") -> Node:
     """Choose, element by element, from the array whose number stands there.
 
-    Parameters
-    ----------
-    a
-        Integers: which of the choices.
-    choices
-        List of nodes or arrays, broadcast against each other and `a`.
-    mode
-        What a number outside means: "clip" (the first or the last choice) or "wrap" (modulo).
+    a: Integers: which of the choices.
+    choices: List of nodes or arrays, broadcast against each other and `a`.
+    mode: What a number outside means: "clip" (the first or the last choice) or "wrap" (modulo).
+    returns: Of the broadcast shape and the promoted dtype of the choices.
+    raises DTypeError: If `a` is not of integers.
+    raises ShapeError: Without choices, or for another mode.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted dtype of the choices.
-
-    Raises
-    ------
-    DTypeError
-        If `a` is not of integers.
-    ShapeError
-        Without choices, or for another mode.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.choose(mg.constant([1, 0, 1]), [[1, 2, 3], [10, 20, 30]]).eval()
     array([10,  2, 30], dtype=int32)
     """
@@ -116,10 +86,8 @@ def choose(a: Any, choices: Operands, mode: str = "clip") -> Node:
 
 
 SELECT = Composite(
-    name="select",
     kind=Kind.ELEMENTWISE,
     function=select,
-    doc="The element of the first array whose condition holds.",
     tests=Tests(
         samples=lambda: [
             Sample(([MASK, ~MASK[0]], [MATRIX, 2.0 * MATRIX + 1.0]), {"default": 0.5}),
@@ -134,10 +102,8 @@ SELECT = Composite(
 )
 
 CHOOSE = Composite(
-    name="choose",
     kind=Kind.ELEMENTWISE,
     function=choose,
-    doc="Elements of the array whose number stands there.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([[0, 1, 2], [2, -3, 9]]), [MATRIX, MATRIX[0], 3.0 * MATRIX])),

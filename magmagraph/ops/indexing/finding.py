@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...ir.types import Extent, Type
@@ -84,31 +85,16 @@ def _places(record: Composite, x: Any, size: Any) -> tuple[Node, Node, Node]:
     return node, places, less(places, size_of(node.size))
 
 
+@documented
 def flatnonzero(a: Any, *, size: Any = None, fill_value: int = 0) -> Node:
     """Find the positions, in the raveled array, of elements that are not zero.
 
-    Parameters
-    ----------
-    a
-        Node or array.
-    size
-        How many positions to return: an int, a name or a Dim.
-    fill_value
-        What stands for those that are missing.
+    a: Node or array.
+    size: How many positions to return: an int, a name or a Dim.
+    fill_value: What stands for those that are missing.
+    returns: int64, of extent `size`. No gradient: integer valued.
+    raises ShapeError: Without `size`.
 
-    Returns
-    -------
-    Node
-        int64, of extent `size`. No gradient: integer valued.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.flatnonzero(mg.constant([0, 3, 0, 5]), size=3, fill_value=-1).eval()
     array([ 1,  3, -1])
     """
@@ -116,32 +102,17 @@ def flatnonzero(a: Any, *, size: Any = None, fill_value: int = 0) -> Node:
     return where(there, places, fill_value)
 
 
+@documented
 def nonzero(a: Any, *, size: Any = None, fill_value: int = 0) -> tuple[Node, ...]:
     """Find the positions of elements that are not zero, along each axis.
 
-    Parameters
-    ----------
-    a
-        Node or array with at least one axis.
-    size
-        How many positions to return: an int, a name or a Dim.
-    fill_value
-        What stands for those that are missing.
+    a: Node or array with at least one axis.
+    size: How many positions to return: an int, a name or a Dim.
+    fill_value: What stands for those that are missing.
+    returns (tuple of Node): For each axis of `a` its positions, int64, of extent `size`, in
+        row-major order. No gradient: integer valued.
+    raises ShapeError: Without `size`, or for an operand without axes.
 
-    Returns
-    -------
-    tuple of Node
-        For each axis of `a` its positions, int64, of extent `size`, in row-major order. No
-        gradient: integer valued.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`, or for an operand without axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rows, columns = mg.nonzero(mg.constant([[0, 3], [5, 0]]), size=2)
     >>> rows.eval(), columns.eval()
     (array([0, 1]), array([1, 0]))
@@ -159,31 +130,16 @@ def nonzero(a: Any, *, size: Any = None, fill_value: int = 0) -> tuple[Node, ...
     return tuple(reversed(found))
 
 
+@documented
 def argwhere(a: Any, *, size: Any = None, fill_value: int = 0) -> Node:
     """Find the positions of elements that are not zero, a row for each.
 
-    Parameters
-    ----------
-    a
-        Node or array with at least one axis.
-    size
-        How many positions to return: an int, a name or a Dim.
-    fill_value
-        What stands for those that are missing.
+    a: Node or array with at least one axis.
+    size: How many positions to return: an int, a name or a Dim.
+    fill_value: What stands for those that are missing.
+    returns: int64, of shape ``(size, a.ndim)``. No gradient: integer valued.
+    raises ShapeError: Without `size`, or for an operand without axes.
 
-    Returns
-    -------
-    Node
-        int64, of shape ``(size, a.ndim)``. No gradient: integer valued.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`, or for an operand without axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.argwhere(mg.constant([[0, 3], [5, 0]]), size=2).eval()
     array([[0, 1],
            [1, 0]])
@@ -207,10 +163,8 @@ def filled(array: np.ndarray, size: int, fill_value: Any) -> np.ndarray:
 UNSIZED = "{}: the number of elements found is known only when it runs"
 
 FLATNONZERO = Composite(
-    name="flatnonzero",
     kind=Kind.INDEX,
     function=flatnonzero,
-    doc="The positions, in the raveled array, of elements that are not zero.",
     tests=Tests(
         samples=lambda: [
             Sample((_HOLES,), {"size": 7, "fill_value": -1}),
@@ -225,10 +179,8 @@ FLATNONZERO = Composite(
 )
 
 NONZERO = Composite(
-    name="nonzero",
     kind=Kind.INDEX,
     function=nonzero,
-    doc="The positions of elements that are not zero, along each axis.",
     tests=Tests(
         samples=lambda: [
             Sample((_HOLES,), {"size": 6, "fill_value": -1}),
@@ -252,10 +204,8 @@ NONZERO = Composite(
 )
 
 ARGWHERE = Composite(
-    name="argwhere",
     kind=Kind.INDEX,
     function=argwhere,
-    doc="The positions of elements that are not zero, a row for each.",
     tests=Tests(
         samples=lambda: [Sample((_HOLES,), {"size": 6}), Sample((_HOLES,), {"size": 2})],
         bad_samples=lambda: [BadSample((_HOLES,), ShapeError, UNSIZED.format("nonzero"))],

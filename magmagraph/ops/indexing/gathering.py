@@ -11,6 +11,7 @@ from ...dtypes import is_float, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...ir.types import Extent, Shape, Type
@@ -113,36 +114,19 @@ def _take_gradient(node: Node, cotangent: Node) -> tuple[Node, None]:
     )
 
 
+@documented
 def take(x: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> Node:
     """Gather elements along an axis.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    indices
-        Integers of any shape; negative ones count from the end, as in NumPy.
-    axis
-        The axis of `x` that the indices are positions of; the raveled `x` unless said.
-    mode
-        What an index outside of ``[-n, n)`` means, since a kernel cannot raise: "clip" (the
+    x: Node or array.
+    indices: Integers of any shape; negative ones count from the end, as in NumPy.
+    axis: The axis of `x` that the indices are positions of; the raveled `x` unless said.
+    mode: What an index outside of ``[-n, n)`` means, since a kernel cannot raise: "clip" (the
         nearest valid position) or "wrap" (modulo n). Constant indices are checked at once.
+    returns: Of shape ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
+    raises ShapeError: If a constant index is out of range under "clip".
+    raises DTypeError: If the indices are not integers.
 
-    Returns
-    -------
-    Node
-        Of shape ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
-
-    Raises
-    ------
-    ShapeError
-        If a constant index is out of range under "clip".
-    DTypeError
-        If the indices are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> table = mg.constant([[1, 2], [3, 4], [5, 6]])
     >>> mg.take(table, mg.constant([2, 0, -1]), axis=0).eval()
     array([[5, 6],
@@ -166,7 +150,6 @@ TAKE = Op(
     name="take",
     dtypes=INEXACT,
     kind=Kind.INDEX,
-    doc="Elements at given positions along an axis.",
     rule=_take_type,
     attributes={"mode": "Literal['clip', 'wrap']"},
     evaluate=_take,
@@ -340,36 +323,19 @@ def flat_along(call: Call, shape: Shape, indices: Node, axis: int, mode: str) ->
     return flat
 
 
+@documented
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: str = "clip") -> Node:
     """Gather along an axis, each line of the array with positions of its own.
 
-    Parameters
-    ----------
-    arr
-        Node or array.
-    indices
-        Integers, with as many axes as `arr`; the extents of the other axes broadcast. Negative
+    arr: Node or array.
+    indices: Integers, with as many axes as `arr`; the extents of the other axes broadcast. Negative
         ones count from the end.
-    axis
-        The axis that the indices are positions of; None ravels `arr` first.
-    mode
-        What an index outside of ``[-n, n)`` means: see `take`.
+    axis: The axis that the indices are positions of; None ravels `arr` first.
+    mode: What an index outside of ``[-n, n)`` means: see `take`.
+    returns: Of the dtype of `arr`; along `axis` as long as `indices`.
+    raises ShapeError: If the numbers of axes differ, or the other extents do not broadcast.
+    raises DTypeError: If the indices are not integers.
 
-    Returns
-    -------
-    Node
-        Of the dtype of `arr`; along `axis` as long as `indices`.
-
-    Raises
-    ------
-    ShapeError
-        If the numbers of axes differ, or the other extents do not broadcast.
-    DTypeError
-        If the indices are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[30, 10, 20], [4, 6, 5]])
     >>> mg.take_along_axis(x, mg.argsort(x, axis=1), axis=1).eval()
     array([[10, 20, 30],
@@ -401,11 +367,9 @@ def _take_along_reference(
 
 
 TAKE_ALONG_AXIS = Composite(
-    name="take_along_axis",
     dtypes=INEXACT,
     kind=Kind.INDEX,
     function=take_along_axis,
-    doc="Elements along an axis, at positions that each line has of its own.",
     tests=Tests(
         samples=lambda: [
             Sample((TABLE_ROWS, np.array([[3, 0, 1], [-1, 3, 1]])), {"axis": 0}),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..elementwise.arithmetic import divide, remainder, subtract
@@ -23,38 +24,22 @@ from .sorting import argsort, searchsorted
 __all__ = ["interp"]
 
 
+@documented
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None
 ) -> Node:
     """Interpolate linearly between points.
 
-    Parameters
-    ----------
-    x
-        Where to evaluate: node or array of any shape.
-    xp
-        The points, of one axis, ascending (in any order with `period`).
-    fp
-        The values there.
-    left, right
-        The value below the first and above the last point; those points' values unless said.
-    period
-        The points' period; `left` and `right` are then without influence.
+    x: Where to evaluate: node or array of any shape.
+    xp: The points, of one axis, ascending (in any order with `period`).
+    fp: The values there.
+    left, right: The value below the first and above the last point; those points' values unless
+        said.
+    period: The points' period; `left` and `right` are then without influence.
+    returns: Of the shape of `x` and the promoted float dtype; NaN where `x` is. The gradient flows
+        to `x` (at a point: the slope on its right side; at the last, on its left), `xp` and `fp`.
+    raises ShapeError: If there are not as many points as values on one axis, or none.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x` and the promoted float dtype; NaN where `x` is. The gradient flows to
-        `x` (at a point: the slope on its right side; at the last, on its left), `xp` and `fp`.
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many points as values on one axis, or none.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.interp([0.5, 2.0, 9.0], [0.0, 1.0, 3.0], [0.0, 10.0, 30.0]).eval()
     array([ 5., 20., 30.], dtype=float32)
     """
@@ -107,10 +92,8 @@ _HEIGHTS = np.array([3.0, -1.0, 0.5, 2.5])
 _AT = np.array([[-0.5, 0.3, 1.7], [-2.0, 2.6, 0.8]])
 
 INTERP = Composite(
-    name="interp",
     kind=Kind.INDEX,
     function=interp,
-    doc="Linear interpolation between points.",
     tests=Tests(
         samples=lambda: [
             Sample((_AT, _POINTS, _HEIGHTS)),

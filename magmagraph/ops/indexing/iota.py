@@ -11,6 +11,7 @@ from ...dtypes import canonical, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...ir.types import Extent, Shape, Type
@@ -56,6 +57,7 @@ IOTA = Op(
 )
 
 
+@documented
 def arange(
     start: Extent | str | float,
     stop: Extent | str | float | None = None,
@@ -64,25 +66,14 @@ def arange(
 ) -> Node:
     """Return evenly spaced numbers, half open.
 
-    Parameters
-    ----------
-    start, stop
-        From `start` up to but without `stop`; with one argument from 0 up to it. Ints, names of
-        dimensions, Dims; or numbers, of which there are ``ceil((stop - start) / step)`` then.
-    step
-        Their distance; a negative one counts down.
-    dtype
-        int32 unless said (int64 where a bound does not fit it), `mg.config.float_dtype` where an
+    start, stop: From `start` up to but without `stop`; with one argument from 0 up to it. Ints,
+        names of dimensions, Dims; or numbers, of which there are ``ceil((stop - start) / step)``
+        then.
+    step: Their distance; a negative one counts down.
+    dtype: int32 unless said (int64 where a bound does not fit it), `mg.config.float_dtype` where an
         argument is a float.
+    returns: Of one axis.
 
-    Returns
-    -------
-    Node
-        Of one axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.arange(4).eval()
     array([0, 1, 2, 3], dtype=int32)
     >>> mg.arange("batch", dtype="float32").shape
@@ -97,16 +88,16 @@ def arange(
     span = high - low if step > 0 else low - high
     count = dims.maximum(dims.ceil_div(span, abs(int(step))), 0)
     if dtype is not None:
-        wanted = canonical(dtype)
+        target = canonical(dtype)
     else:
         large = [b for b in (low, high) if isinstance(b, int) and abs(b) > np.iinfo(INT32).max]
-        wanted = INT64 if large else INT32
-    positions = IOTA(shape=(count,), axis=0, dtype=wanted)
+        target = INT64 if large else INT32
+    positions = IOTA(shape=(count,), axis=0, dtype=target)
     if step != 1:
-        positions = multiply(positions, as_node(int(step), wanted))
+        positions = multiply(positions, as_node(int(step), target))
     if isinstance(low, int) and low == 0:
         return positions
-    return add(positions, cast(low, wanted))
+    return add(positions, cast(low, target))
 
 
 def _spaced(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Node:
@@ -161,32 +152,17 @@ def is_class(indices: Node, classes: Extent, axis: int) -> Node:
     return equal(expand_dims(wide, place), IOTA(shape=tuple(line), axis=place, dtype=wide.dtype))
 
 
+@documented
 def one_hot(indices: Any, classes: Extent | str, axis: int = -1, dtype: Any = None) -> Node:
     """Turn integers into rows that are 1 at that position and 0 elsewhere.
 
-    Parameters
-    ----------
-    indices
-        Integers of any shape; one outside of ``[0, classes)`` gives a row of zeros.
-    classes
-        Extent of the new axis.
-    axis
-        Where the new axis stands in the result.
-    dtype
-        Of the result; `mg.config.float_dtype` unless said.
+    indices: Integers of any shape; one outside of ``[0, classes)`` gives a row of zeros.
+    classes: Extent of the new axis.
+    axis: Where the new axis stands in the result.
+    dtype: Of the result; `mg.config.float_dtype` unless said.
+    returns (Node):
+    raises DTypeError: If the indices are not integers.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    DTypeError
-        If the indices are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.one_hot(mg.constant([2, 0]), 3).eval()
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
@@ -208,10 +184,8 @@ def _arange_reference(start: Any, stop: Any = None, step: Any = 1, dtype: Any = 
 
 
 ARANGE = Composite(
-    name="arange",
     kind=Kind.INDEX,
     function=arange,
-    doc="Evenly spaced numbers.",
     tests=Tests(
         samples=lambda: [
             Sample((), {"start": 5}),
@@ -229,10 +203,8 @@ ARANGE = Composite(
     no_gradient="a function of positions alone",
 )
 ONE_HOT = Composite(
-    name="one_hot",
     kind=Kind.INDEX,
     function=one_hot,
-    doc="Rows that are 1 at a given position and 0 elsewhere.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([2, 0, 1]),), {"classes": 3}),

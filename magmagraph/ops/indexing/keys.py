@@ -11,6 +11,7 @@ from ...dtypes import is_bool, is_integer
 from ...errors import DTypeError, ShapeError
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent, Shape
@@ -172,17 +173,11 @@ def _expanded(call: Call, key: Any, ndim: int) -> tuple[list[Any], int | None]:
 class Selection(NamedTuple):
     """What a subscript selects: a cut along every axis, then elements at computed positions.
 
-    Attributes
-    ----------
-    starts, steps, counts
-        The cut: first position, distance and number along every axis.
-    shape
-        Of the cut elements, without the axes of ints and with those of None.
-    arrays
-        Axes of that shape with the integer nodes that subscript them.
-    together
-        Whether nothing stands between the ints and arrays of the key. The axes of the arrays then
-        take the place of the first; else they stand in front, as in NumPy.
+    starts, steps, counts: The cut: first position, distance and number along every axis.
+    shape: Of the cut elements, without the axes of ints and with those of None.
+    arrays: Axes of that shape with the integer nodes that subscript them.
+    together: Whether nothing stands between the ints and arrays of the key. The axes of the arrays
+        then take the place of the first; else they stand in front, as in NumPy.
     """
 
     starts: Shape
@@ -250,38 +245,22 @@ def cut_out(node: Node, chosen: Selection) -> Node:
     return reshape(node, chosen.shape)
 
 
+@documented
 def index(x: Any, key: Any, mode: str = "clip") -> Node:
     """Return ``x[key]``.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    key
-        Ints, Dims, slices (with steps, negative too), Ellipsis, None and arrays of integers
+    x: Node or array.
+    key: Ints, Dims, slices (with steps, negative too), Ellipsis, None and arrays of integers
         (nodes, too), as in NumPy. Several arrays broadcast against each other; their axes stand
-        where the first array stood, or in front where slices, None or Ellipsis stand between.
-        A mask whose values are known, an array, a list or a constant of bools, stands for the
+        where the first array stood, or in front where slices, None or Ellipsis stand between. A
+        mask whose values are known, an array, a list or a constant of bools, stands for the
         positions where it holds.
-    mode
-        What a position in an array means that lies outside: see `take`.
+    mode: What a position in an array means that lies outside: see `take`.
+    returns: Extents of slices of symbolic axes are exact: ``x[1:]`` has ``max(n - 1, 0)``.
+    raises ShapeError: If there are too many subscripts, a position is out of range, or a mask is
+        computed: the extent of its result is known only when it runs.
+    raises DTypeError: If a subscript is neither.
 
-    Returns
-    -------
-    Node
-        Extents of slices of symbolic axes are exact: ``x[1:]`` has ``max(n - 1, 0)``.
-
-    Raises
-    ------
-    ShapeError
-        If there are too many subscripts, a position is out of range, or a mask is computed: the
-        extent of its result is known only when it runs.
-    DTypeError
-        If a subscript is neither.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", ("n", 6))
     >>> x[1:, ::-2].shape, x[0, None, :4].shape
     ((max(n - 1, 0), 3), (1, 4))
@@ -321,11 +300,9 @@ def _gathered(call: Call, node: Node, chosen: Selection, mode: str) -> Node:
 
 
 INDEX = Composite(
-    name="index",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=index,
-    doc="Subscripts: x[...].",
     tests=Tests(
         samples=lambda: [
             Sample(

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import DTypeError, ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Kind, Sample
 from ...ir.types import Extent
@@ -24,33 +25,18 @@ from .gathering import check_range, counted, flat_positions, size_of
 __all__ = ["ix_", "ravel_multi_index", "unravel_index"]
 
 
+@documented
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Node, ...]:
     """Turn positions in the raveled array into positions along each axis.
 
-    Parameters
-    ----------
-    indices
-        Integers of any shape.
-    shape
-        The shape of the array: ints, names, Dims.
-    order
-        "F" where positions count along the first axis first.
+    indices: Integers of any shape.
+    shape: The shape of the array: ints, names, Dims.
+    order: "F" where positions count along the first axis first.
+    returns (tuple of Node): For each axis the positions, int64. Those outside are moved to the
+        nearest valid ones.
+    raises DTypeError: If the positions are not integers.
+    raises ShapeError: If a constant position lies outside.
 
-    Returns
-    -------
-    tuple of Node
-        For each axis the positions, int64. Those outside are moved to the nearest valid ones.
-
-    Raises
-    ------
-    DTypeError
-        If the positions are not integers.
-    ShapeError
-        If a constant position lies outside.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> rows, columns = mg.unravel_index(mg.constant([5, 2]), (2, 3))
     >>> rows.eval(), columns.eval()
     (array([1, 0]), array([2, 2]))
@@ -72,37 +58,20 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Node, ...
     return tuple(found if columns else reversed(found))
 
 
+@documented
 def ravel_multi_index(
     multi_index: Sequence[Any], dims: ShapeLike, mode: str = "clip", order: str = "C"
 ) -> Node:
     """Turn positions along each axis into positions in the raveled array.
 
-    Parameters
-    ----------
-    multi_index
-        For each axis integers, broadcast against each other.
-    dims
-        The shape of the array: ints, names, Dims.
-    mode
-        What a position outside means: see `take`.
-    order
-        "F" where the result counts along the first axis first.
+    multi_index: For each axis integers, broadcast against each other.
+    dims: The shape of the array: ints, names, Dims.
+    mode: What a position outside means: see `take`.
+    order: "F" where the result counts along the first axis first.
+    returns: int64, of the broadcast shape.
+    raises ShapeError: If there are not as many positions as axes, or a constant one lies outside.
+    raises DTypeError: If the positions are not integers.
 
-    Returns
-    -------
-    Node
-        int64, of the broadcast shape.
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many positions as axes, or a constant one lies outside.
-    DTypeError
-        If the positions are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.ravel_multi_index([mg.constant([1, 0]), mg.constant([2, 2])], (2, 3)).eval()
     array([5, 2])
     """
@@ -125,29 +94,16 @@ def _parsed(shape: Any) -> tuple[Extent, ...]:
     return dims.parse_shape(shape)
 
 
+@documented
 def ix_(*args: Any) -> tuple[Node, ...]:
     """Lay positions along one axis each, so that subscripts with them take every combination.
 
-    Parameters
-    ----------
-    *args
-        Integers of one axis for each axis.
+    *args: Integers of one axis for each axis.
+    returns (tuple of Node): Each with extent 1 along the other axes.
+    raises ShapeError: If an argument does not have one axis.
+    raises DTypeError: If an argument is not of integers (the number of elements of a mask is not
+        known).
 
-    Returns
-    -------
-    tuple of Node
-        Each with extent 1 along the other axes.
-
-    Raises
-    ------
-    ShapeError
-        If an argument does not have one axis.
-    DTypeError
-        If an argument is not of integers (the number of elements of a mask is not known).
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[1, 2, 3], [4, 5, 6]])
     >>> x[mg.ix_([1, 0], [0, 2])].eval()
     array([[4, 6],

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import DTypeError, ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...ir.types import Extent
@@ -49,38 +50,21 @@ def _taken(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) ->
     return where(there, take(lines, places, axis), fill)
 
 
+@documented
 def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -> Node:
     """Return ``x[mask]``: the elements where a mask holds, one behind the other.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    mask
-        Bools for the first axes of `x`.
-    size
-        How many elements to return: an int, a name or a Dim. Without it, all of them where the
+    x: Node or array.
+    mask: Bools for the first axes of `x`.
+    size: How many elements to return: an int, a name or a Dim. Without it, all of them where the
         values of the mask are known.
-    fill_value
-        What stands for those that are missing.
-
-    Returns
-    -------
-    Node
-        Of shape ``(size, *x.shape[mask.ndim:])``. The gradient goes to the elements that were
+    fill_value: What stands for those that are missing.
+    returns: Of shape ``(size, *x.shape[mask.ndim:])``. The gradient goes to the elements that were
         taken.
+    raises ShapeError: Without `size` where the mask is computed, or where it does not have the
+        shape of the first axes.
+    raises DTypeError: If the mask is not of bools.
 
-    Raises
-    ------
-    ShapeError
-        Without `size` where the mask is computed, or where it does not have the shape of the first
-        axes.
-    DTypeError
-        If the mask is not of bools.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([3.0, -1.0, 4.0, -1.5])
     >>> mg.boolean_index(x, x > 0, size=3).eval()
     array([3., 4., 0.], dtype=float32)
@@ -106,39 +90,22 @@ def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -
     return _taken(lines, ravel(chosen), 0, extent, fill_value)
 
 
+@documented
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, size: Any = None, fill_value: Any = 0
 ) -> Node:
     """Take the slices along an axis where a condition holds.
 
-    Parameters
-    ----------
-    condition
-        Numbers or bools of one axis, at most as many as `a` has along `axis`.
-    a
-        Node or array.
-    axis
-        The axis; None ravels `a` first.
-    size
-        How many slices to return: an int, a name or a Dim. Without it, all of them where the
+    condition: Numbers or bools of one axis, at most as many as `a` has along `axis`.
+    a: Node or array.
+    axis: The axis; None ravels `a` first.
+    size: How many slices to return: an int, a name or a Dim. Without it, all of them where the
         values of the condition are known.
-    fill_value
-        What stands for those that are missing.
+    fill_value: What stands for those that are missing.
+    returns: As `a`, with extent `size` along `axis`.
+    raises ShapeError: Without `size` where the condition is computed, or if it does not have one
+        axis or is too long.
 
-    Returns
-    -------
-    Node
-        As `a`, with extent `size` along `axis`.
-
-    Raises
-    ------
-    ShapeError
-        Without `size` where the condition is computed, or if it does not have one axis or is too
-        long.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[1, 2, 3], [4, 5, 6]])
     >>> mg.compress([True, False, True], x, axis=1, size=2).eval()
     array([[1, 3],
@@ -163,35 +130,19 @@ def compress(
     return _taken(node, mask, axis, extent, fill_value)
 
 
+@documented
 def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) -> Node:
     """Take the elements where a condition of the same size holds.
 
-    Parameters
-    ----------
-    condition
-        Numbers or bools, as many as `arr` has elements.
-    arr
-        Node or array.
-    size
-        How many elements to return: an int, a name or a Dim. Without it, all of them where the
+    condition: Numbers or bools, as many as `arr` has elements.
+    arr: Node or array.
+    size: How many elements to return: an int, a name or a Dim. Without it, all of them where the
         values of the condition are known.
-    fill_value
-        What stands for those that are missing.
+    fill_value: What stands for those that are missing.
+    returns: Of one axis, of extent `size`.
+    raises ShapeError: Without `size` where the condition is computed, or if there are more
+        conditions than elements.
 
-    Returns
-    -------
-    Node
-        Of one axis, of extent `size`.
-
-    Raises
-    ------
-    ShapeError
-        Without `size` where the condition is computed, or if there are more conditions than
-        elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[1, 2], [3, 4]])
     >>> mg.extract(x > 2, x, size=2).eval()
     array([3, 4], dtype=int32)
@@ -201,6 +152,7 @@ def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) 
     return compress(line, arr, size=size, fill_value=fill_value)
 
 
+@documented
 def isin(
     element: Any,
     test_elements: Any,
@@ -211,25 +163,13 @@ def isin(
 ) -> Node:
     """Tell which elements occur among others.
 
-    Parameters
-    ----------
-    element
-        Node or array.
-    test_elements
-        What to look for them in: node or array of any shape.
-    assume_unique, kind
-        Taken for NumPy's sake, where they choose the way to look: it is by sorting here.
-    invert
-        Tell which do not occur.
+    element: Node or array.
+    test_elements: What to look for them in: node or array of any shape.
+    assume_unique, kind: Taken for NumPy's sake, where they choose the way to look: it is by sorting
+        here.
+    invert: Tell which do not occur.
+    returns: bool, of the shape of `element`. NaN occurs nowhere. No gradient: boolean valued.
 
-    Returns
-    -------
-    Node
-        bool, of the shape of `element`. NaN occurs nowhere. No gradient: boolean valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.isin(mg.constant([1, 2, 3, 4]), mg.constant([4, 2])).eval()
     array([False,  True, False,  True])
     """
@@ -254,10 +194,8 @@ def _compress_reference(
 
 
 BOOLEAN_INDEX = Composite(
-    name="boolean_index",
     kind=Kind.INDEX,
     function=boolean_index,
-    doc="The elements where a mask holds.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX, MASK), {"size": 6, "fill_value": -1}),
@@ -280,10 +218,8 @@ BOOLEAN_INDEX = Composite(
 )
 
 COMPRESS = Composite(
-    name="compress",
     kind=Kind.INDEX,
     function=compress,
-    doc="The slices along an axis where a condition holds.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([True, False, True]), MATRIX), {"axis": 1, "size": 3}),
@@ -306,10 +242,8 @@ COMPRESS = Composite(
 )
 
 EXTRACT = Composite(
-    name="extract",
     kind=Kind.INDEX,
     function=extract,
-    doc="The elements where a condition of the same size holds.",
     tests=Tests(
         samples=lambda: [Sample((MASK, MATRIX), {"size": 5, "fill_value": 9})],
         bad_samples=lambda: [BadSample((MASK, MATRIX), ShapeError, UNSIZED.format("compress"))],
@@ -321,10 +255,8 @@ EXTRACT = Composite(
 )
 
 ISIN = Composite(
-    name="isin",
     kind=Kind.INDEX,
     function=isin,
-    doc="Which elements occur among others.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX, np.array([[0.5], [-2.5]]))),

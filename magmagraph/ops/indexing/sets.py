@@ -5,7 +5,6 @@ How many elements differ is known only when a graph runs; see `ops.indexing.sele
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from ...dtypes import is_complex, is_inexact
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, REAL, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_dtype, as_node, cast, promoted
@@ -151,6 +151,7 @@ def _order(line: Node) -> Node:
     return order
 
 
+@documented
 def unique(
     ar: Any,
     return_index: bool = False,
@@ -164,39 +165,21 @@ def unique(
 ) -> Any:
     """Find the different elements of an array, in ascending order.
 
-    Parameters
-    ----------
-    ar
-        Node or array; it is raveled, unless there is an axis.
-    return_index, return_inverse, return_counts
-        Return, beside the values: where each stands first in the raveled array (along the axis),
-        the position of each element of `ar` (part along the axis) among the values, and how often
-        each occurs.
-    axis
-        Find the different parts along this axis, whole rows or columns, by their elements' order.
-    equal_nan
-        Whether all NaN are one value. Parts with NaN never equal another, as in NumPy.
-    size
-        How many values to return: an int, a name or a Dim. Larger values than fit are left out
+    ar: Node or array; it is raveled, unless there is an axis.
+    return_index, return_inverse, return_counts: Return, beside the values: where each stands first
+        in the raveled array (along the axis), the position of each element of `ar` (part along the
+        axis) among the values, and how often each occurs.
+    axis: Find the different parts along this axis, whole rows or columns, by their elements' order.
+    equal_nan: Whether all NaN are one value. Parts with NaN never equal another, as in NumPy.
+    size: How many values to return: an int, a name or a Dim. Larger values than fit are left out
         (positions among the values count them all the same).
-    fill_value
-        What stands for values that are missing, the smallest one unless said; they occur 0 times.
+    fill_value: What stands for values that are missing, the smallest one unless said; they occur 0
+        times.
+    returns (Node, or a tuple of Node): The values, of extent `size` (along the axis) and the dtype
+        of `ar`, and what else was asked for (int64). The gradient of a value goes to the element
+        that stands first.
+    raises ShapeError: Without `size`, or if the axis is out of range.
 
-    Returns
-    -------
-    Node, or a tuple of Node
-        The values, of extent `size` (along the axis) and the dtype of `ar`, and what else was
-        asked for (int64).
-        The gradient of a value goes to the element that stands first.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`, or if the axis is out of range.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> values, counts = mg.unique(mg.constant([3, 1, 3, 2]), return_counts=True, size=4)
     >>> values.eval(), counts.eval()
     (array([1, 2, 3, 1], dtype=int32), array([1, 1, 2, 0]))
@@ -204,124 +187,68 @@ def unique(
     array([[0, 5],
            [2, 1]], dtype=int32)
     """
-    found = _differing(UNIQUE, ar, size, fill_value, equal_nan, axis)
+    distinct = _differing(UNIQUE, ar, size, fill_value, equal_nan, axis)
     chosen = (True, return_index, return_inverse, return_counts)
-    parts = tuple(part for part, wanted in zip(found, chosen, strict=True) if wanted)
+    parts = tuple(part for part, wanted in zip(distinct, chosen, strict=True) if wanted)
     return parts[0] if len(parts) == 1 else parts
 
 
+@documented
 def unique_all(x: Any, /, *, size: Any = None, fill_value: Any = None) -> UniqueAll:
     """Find the different elements, where each stands first, what each element is, and how often.
 
-    Parameters
-    ----------
-    x
-        Node or array. No NaN equals another.
-    size, fill_value
-        See `unique`.
+    x: Node or array. No NaN equals another.
+    size, fill_value: See `unique`.
+    returns (UniqueAll): Named: ``values``, ``indices``, ``inverse_indices``, ``counts``.
+    raises ShapeError: Without `size`.
 
-    Returns
-    -------
-    UniqueAll
-        Named: ``values``, ``indices``, ``inverse_indices``, ``counts``.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.unique_all(mg.constant([3, 1, 3]), size=2).inverse_indices.eval()
     array([1, 0, 1])
     """
     return _differing(UNIQUE_ALL, x, size, fill_value, False)
 
 
+@documented
 def unique_counts(x: Any, /, *, size: Any = None, fill_value: Any = None) -> UniqueCounts:
     """Find the different elements and how often each occurs.
 
-    Parameters
-    ----------
-    x
-        Node or array. No NaN equals another.
-    size, fill_value
-        See `unique`.
+    x: Node or array. No NaN equals another.
+    size, fill_value: See `unique`.
+    returns (UniqueCounts): Named: ``values``, ``counts``.
+    raises ShapeError: Without `size`.
 
-    Returns
-    -------
-    UniqueCounts
-        Named: ``values``, ``counts``.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.unique_counts(mg.constant([3, 1, 3]), size=2).counts.eval()
     array([1, 2])
     """
-    found = _differing(UNIQUE_COUNTS, x, size, fill_value, False)
-    return UniqueCounts(found.values, found.counts)
+    distinct = _differing(UNIQUE_COUNTS, x, size, fill_value, False)
+    return UniqueCounts(distinct.values, distinct.counts)
 
 
+@documented
 def unique_inverse(x: Any, /, *, size: Any = None, fill_value: Any = None) -> UniqueInverse:
     """Find the different elements and which of them each element is.
 
-    Parameters
-    ----------
-    x
-        Node or array. No NaN equals another.
-    size, fill_value
-        See `unique`.
+    x: Node or array. No NaN equals another.
+    size, fill_value: See `unique`.
+    returns (UniqueInverse): Named: ``values``, ``inverse_indices``.
+    raises ShapeError: Without `size`.
 
-    Returns
-    -------
-    UniqueInverse
-        Named: ``values``, ``inverse_indices``.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.unique_inverse(mg.constant([3, 1, 3]), size=2).inverse_indices.eval()
     array([1, 0, 1])
     """
-    found = _differing(UNIQUE_INVERSE, x, size, fill_value, False)
-    return UniqueInverse(found.values, found.inverse_indices)
+    distinct = _differing(UNIQUE_INVERSE, x, size, fill_value, False)
+    return UniqueInverse(distinct.values, distinct.inverse_indices)
 
 
+@documented
 def unique_values(x: Any, /, *, size: Any = None, fill_value: Any = None) -> Node:
     """Find the different elements.
 
-    Parameters
-    ----------
-    x
-        Node or array. No NaN equals another.
-    size, fill_value
-        See `unique`.
+    x: Node or array. No NaN equals another.
+    size, fill_value: See `unique`.
+    returns: In ascending order.
+    raises ShapeError: Without `size`.
 
-    Returns
-    -------
-    Node
-        In ascending order.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.unique_values(mg.constant([3, 1, 3]), size=2).eval()
     array([1, 3], dtype=int32)
     """
@@ -336,41 +263,22 @@ def _kept(
 ) -> Node:
     """Return, of the different elements of a line, those that are to be kept."""
     extent = sized(record, (line,), size, "mg.isin(x, y), which keeps every position")
-    found = _differing(record, line, line.shape[0], None, True)
-    real = logical_and(less(0, found.counts), keep(found.values))
+    distinct = _differing(record, line, line.shape[0], None, True)
+    real = logical_and(less(0, distinct.counts), keep(distinct.values))
     places = FOUND(real, size=extent)
     there = less(places, size_of(line.shape[0]))
-    values = take(found.values, minimum(places, size_of(line.shape[0] - 1)), axis=0)
+    values = take(distinct.values, minimum(places, size_of(line.shape[0] - 1)), axis=0)
     if fill is None:
         return where(there, values, values[0])
     return where(there, values, as_dtype(fill, line.dtype))
 
 
-_OF_TWO = """{summary}
-
-Parameters
-----------
-ar1, ar2
-    Nodes or arrays; they are raveled, their dtypes promoted.
-size
-    See `unique`.
-fill_value
-    What stands for values that are missing; the smallest one unless said.
-
-Returns
--------
-Node
-    {returns}
-
-Raises
-------
-ShapeError
-    Without `size`.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
+_OF_TWO = """
+ar1, ar2: Nodes or arrays; they are raveled, their dtypes promoted.
+size: See `unique`.
+fill_value: What stands for values that are missing; the smallest one unless said.
+returns: {returns}
+raises ShapeError: Without `size`.
 """
 
 
@@ -394,8 +302,7 @@ def _of_two(
         first, second = promoted(ar1, ar2)
         return find(_PAIRS[name], ravel(first), ravel(second), size, fill_value)
 
-    doc = _OF_TWO.format(summary=summary, returns=returns, example=inspect.cleandoc(example))
-    publish(function, name, __name__, doc)
+    publish(function, name, __name__, summary, _OF_TWO.format(returns=returns), example)
     return function
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...dtypes import is_float
 from ...errors import ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...ir.types import Extent, Type
@@ -41,6 +42,7 @@ def _argsort_type(call: Call, x: Type, *, axis: int) -> Type:
     return Type(INT64, x.shape)
 
 
+@documented
 def argsort(
     x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Node:
@@ -48,25 +50,12 @@ def argsort(
 
     The sort is stable: equal elements keep their order. NaN stands last.
 
-    Parameters
-    ----------
-    x
-        Node or array of any dtype, with at least one axis.
-    axis
-        The axis; None ravels `x` first.
-    descending
-        Whether the largest comes first; NaN then stands before it.
-    stable
-        Taken for the array API standard's sake: the sort always is.
+    x: Node or array of any dtype, with at least one axis.
+    axis: The axis; None ravels `x` first.
+    descending: Whether the largest comes first; NaN then stands before it.
+    stable: Taken for the array API standard's sake: the sort always is.
+    returns: int64, of the shape of `x`. No gradient: positions are integers.
 
-    Returns
-    -------
-    Node
-        int64, of the shape of `x`. No gradient: positions are integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.argsort(mg.constant([30, 10, 20])).eval()
     array([1, 2, 0])
     """
@@ -105,7 +94,6 @@ def _order_scratch(node: Node, threads: int) -> Extent:
 ARGSORT = Op(
     name="argsort",
     kind=Kind.INDEX,
-    doc="The positions that sort along an axis, stably.",
     rule=_argsort_type,
     evaluate=lambda xp, x, *, axis: xp.argsort(sortable(x), axis=axis, kind="stable"),
     kernel=Kernel(scratch=_order_scratch),
@@ -201,36 +189,20 @@ def _sort_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (permuted(cotangent, places, axis),)
 
 
+@documented
 def sort(
     x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Node:
     """Put the elements into order along an axis.
 
-    Parameters
-    ----------
-    x
-        Node or array of any dtype.
-    axis
-        The axis; None ravels `x` first.
-    descending
-        Whether the largest comes first; NaN then stands before it.
-    stable
-        Taken for the array API standard's sake: the sort always is.
+    x: Node or array of any dtype.
+    axis: The axis; None ravels `x` first.
+    descending: Whether the largest comes first; NaN then stands before it.
+    stable: Taken for the array API standard's sake: the sort always is.
+    returns: Of the shape and dtype of `x`; NaN stands last. The gradient follows the permutation;
+        of equal elements it is that of the stable sort.
+    raises ShapeError: If `x` has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`; NaN stands last. The gradient follows the permutation; of
-        equal elements it is that of the stable sort.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.sort(mg.constant([30, 10, 20])).eval()
     array([10, 20, 30], dtype=int32)
     """
@@ -245,7 +217,6 @@ def sort(
 SORT = Op(
     name="sort",
     kind=Kind.INDEX,
-    doc="The elements in ascending order along an axis.",
     rule=_sort_type,
     batching="axes",
     evaluate=lambda xp, x, *, axis: xp.sort(sortable(x), axis=axis),
@@ -284,33 +255,18 @@ class TopK(NamedTuple):
     indices: Node
 
 
+@documented
 def top_k(x: Any, k: Any, axis: int = -1) -> TopK:
     """Find the `k` largest elements along an axis, the largest first.
 
-    Parameters
-    ----------
-    x
-        Node or array, with at least one axis.
-    k
-        How many: an int, a name or a Dim, at most the extent of the axis.
-    axis
-        The axis.
+    x: Node or array, with at least one axis.
+    k: How many: an int, a name or a Dim, at most the extent of the axis.
+    axis: The axis.
+    returns (TopK): A named pair: ``values`` of the dtype of `x`, and ``indices``, their positions
+        (int64). NaN counts as the largest; of equal elements the first stands first. The gradient
+        goes to the elements that were chosen.
+    raises ShapeError: If the axis has fewer elements.
 
-    Returns
-    -------
-    TopK
-        A named pair: ``values`` of the dtype of `x`, and ``indices``, their positions (int64).
-        NaN counts as the largest; of equal elements the first stands first. The gradient goes to
-        the elements that were chosen.
-
-    Raises
-    ------
-    ShapeError
-        If the axis has fewer elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> values, indices = mg.top_k(mg.constant([30, 10, 20, 30]), 3)
     >>> values.eval(), indices.eval()
     (array([30, 30, 20], dtype=int32), array([0, 3, 2]))
@@ -335,10 +291,8 @@ def _top_k_reference(x: np.ndarray, k: int, axis: int = -1) -> tuple[np.ndarray,
 
 
 TOP_K = Composite(
-    name="top_k",
     kind=Kind.INDEX,
     function=top_k,
-    doc="The largest elements along an axis and their positions.",
     tests=Tests(
         samples=lambda: [
             Sample((_MIXED,), {"k": 2}),
@@ -355,24 +309,14 @@ TOP_K = Composite(
 )
 
 
+@documented
 def lexsort(keys: Any, axis: int = -1) -> Node:
     """Return the positions that sort by several keys, the last of them first.
 
-    Parameters
-    ----------
-    keys
-        A list of arrays of one shape, or one array whose first axis counts the keys.
-    axis
-        The axis to sort along.
+    keys: A list of arrays of one shape, or one array whose first axis counts the keys.
+    axis: The axis to sort along.
+    returns: int64, of the shape of a key. No gradient: positions are integers.
 
-    Returns
-    -------
-    Node
-        int64, of the shape of a key. No gradient: positions are integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> family, given = mg.constant([2, 1, 2, 1]), mg.constant([5, 9, 4, 8])
     >>> mg.lexsort([given, family]).eval()
     array([3, 1, 2, 0])
@@ -398,10 +342,8 @@ def lexsort(keys: Any, axis: int = -1) -> Node:
 
 
 LEXSORT = Composite(
-    name="lexsort",
     kind=Kind.INDEX,
     function=lexsort,
-    doc="The positions that sort by several keys.",
     tests=Tests(
         samples=lambda: [
             Sample(([np.array([3.0, 1.0, 3.0, 1.0, 2.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])],)),
@@ -447,34 +389,18 @@ def _map_searchsorted(
     return None if batched[0] else node.op(*operands, **node.attrs)
 
 
+@documented
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Node:
     """Find where values would stand in a sorted line.
 
-    Parameters
-    ----------
-    a
-        Node or array of one axis, in ascending order.
-    v
-        The values, of any shape.
-    side
-        "left": before elements of `a` that are equal; "right": behind them.
-    sorter
-        Positions that sort `a` (from `argsort`), where it is not sorted.
+    a: Node or array of one axis, in ascending order.
+    v: The values, of any shape.
+    side: "left": before elements of `a` that are equal; "right": behind them.
+    sorter: Positions that sort `a` (from `argsort`), where it is not sorted.
+    returns: int64, of the shape of `v`: positions from 0 to the extent of `a`. NaN stands behind
+        all numbers. No gradient: integer valued.
+    raises ShapeError: If `a` does not have one axis.
 
-    Returns
-    -------
-    Node
-        int64, of the shape of `v`: positions from 0 to the extent of `a`. NaN stands behind all
-        numbers. No gradient: integer valued.
-
-    Raises
-    ------
-    ShapeError
-        If `a` does not have one axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.searchsorted(mg.constant([10, 20, 30]), mg.constant([20, 35, 1])).eval()
     array([1, 3, 0])
     """
@@ -493,7 +419,6 @@ def _places_scratch(node: Node, threads: int) -> Extent:
 SEARCHSORTED = Op(
     name="searchsorted",
     kind=Kind.INDEX,
-    doc="Where values would stand in a sorted line.",
     rule=_searchsorted_type,
     attributes={"side": "Literal['left', 'right']"},
     evaluate=lambda xp, a, v, *, side: xp.searchsorted(sortable(a), sortable(v), side=side),
@@ -530,32 +455,17 @@ SEARCHSORTED = Op(
 )
 
 
+@documented
 def digitize(x: Any, bins: Any, right: bool = False) -> Node:
     """Find the bin that each value belongs to.
 
-    Parameters
-    ----------
-    x
-        Node or array of any shape.
-    bins
-        Edges, of one axis: an array (or list) that rises or falls, or a node that rises.
-    right
-        Whether a bin holds its right edge in place of its left one.
-
-    Returns
-    -------
-    Node
-        int64, of the shape of `x`: 0 below the first edge, the number of edges above the last.
+    x: Node or array of any shape.
+    bins: Edges, of one axis: an array (or list) that rises or falls, or a node that rises.
+    right: Whether a bin holds its right edge in place of its left one.
+    returns: int64, of the shape of `x`: 0 below the first edge, the number of edges above the last.
         No gradient: integer valued.
+    raises ShapeError: If an array of edges neither rises nor falls.
 
-    Raises
-    ------
-    ShapeError
-        If an array of edges neither rises nor falls.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.digitize([0.2, 6.4, 3.0], [0.0, 1.0, 2.5, 4.0]).eval()
     array([1, 4, 3])
     """
@@ -575,10 +485,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Node:
 
 
 DIGITIZE = Composite(
-    name="digitize",
     kind=Kind.INDEX,
     function=digitize,
-    doc="The bin that each value belongs to.",
     tests=Tests(
         samples=lambda: [
             Sample((_MIXED,), {"bins": np.array([-1.0, 0.25, 1.0])}),

@@ -11,6 +11,7 @@ import numpy as np
 from ...dtypes import iinfo, is_bool, is_complex, is_float, is_inexact
 from ...errors import DTypeError, ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...ir.types import Shape, Type
@@ -299,41 +300,23 @@ def _gathered_update(
     return moveaxis(reshape(updated, front.shape), range(len(axes)), axes)
 
 
+@documented
 def index_update(x: Any, key: Any, values: Any, how: str = "set", mode: str = "clip") -> Node:
     """Return `x` with new values at ``x[key]``; ``x.at[key].set(values)`` and its kind call it.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    key
-        A subscript as of `index`; or a computed mask (bools for the first axes of `x`).
-    values
-        What to update with: broadcasts to the shape of ``x[key]``; of a computed mask, to the axes
-        of `x` that it does not cover.
-    how
-        "set", "add", "multiply", "min" or "max".
-    mode
-        What a position in an array means that lies outside: see `take`.
+    x: Node or array.
+    key: A subscript as of `index`; or a computed mask (bools for the first axes of `x`).
+    values: What to update with: broadcasts to the shape of ``x[key]``; of a computed mask, to the
+        axes of `x` that it does not cover.
+    how: "set", "add", "multiply", "min" or "max".
+    mode: What a position in an array means that lies outside: see `take`.
+    returns: Of the shape and dtype of `x`. Where a position occurs more than once, sums, products
+        and extremes take all of its values, and "set" the last one, which alone has a gradient
+        then. Extremes that tie share the gradient equally. Second derivatives of products of
+        several values at one position are right where none of them is 0.
+    raises ShapeError: If the key does not fit `x`, or the values do not fit the key.
+    raises DTypeError: If floats are to be put among integers.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`. Where a position occurs more than once, sums, products and
-        extremes take all of its values, and "set" the last one, which alone has a gradient then.
-        Extremes that tie share the gradient equally. Second derivatives of products of several
-        values at one position are right where none of them is 0.
-
-    Raises
-    ------
-    ShapeError
-        If the key does not fit `x`, or the values do not fit the key.
-    DTypeError
-        If floats are to be put among integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([1, 2, 3, 4])
     >>> x.at[1:3].set(0).eval()
     array([1, 0, 0, 4], dtype=int32)
@@ -412,10 +395,8 @@ def _index_update_samples() -> list[Sample]:
 
 
 INDEX_UPDATE = Composite(
-    name="index_update",
     kind=Kind.INDEX,
     function=index_update,
-    doc="An array with new values at a subscript.",
     tests=Tests(
         samples=_index_update_samples,
         bad_samples=lambda: [
@@ -439,6 +420,7 @@ INDEX_UPDATE = Composite(
 )
 
 
+@documented
 def put_along_axis(
     arr: Any, indices: Any, values: Any, axis: int | None, how: str = "set", mode: str = "clip"
 ) -> Node:
@@ -446,32 +428,14 @@ def put_along_axis(
 
     NumPy's function of this name writes into its operand; this one leaves it as it is.
 
-    Parameters
-    ----------
-    arr
-        Node or array.
-    indices
-        Integers, with as many axes as `arr`; the extents of the other axes broadcast.
-    values
-        Broadcast against the indices.
-    axis
-        The axis that the indices are positions of; None means the raveled array.
-    how, mode
-        See `index_update`.
+    arr: Node or array.
+    indices: Integers, with as many axes as `arr`; the extents of the other axes broadcast.
+    values: Broadcast against the indices.
+    axis: The axis that the indices are positions of; None means the raveled array.
+    how, mode: See `index_update`.
+    returns: Of the shape and dtype of `arr`.
+    raises ShapeError: If the shapes do not fit.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `arr`.
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[30, 10, 20], [4, 6, 5]])
     >>> mg.put_along_axis(x, mg.constant([[1], [0]]), 99, axis=1).eval()
     array([[30, 99, 20],
@@ -507,10 +471,8 @@ def _put_along_reference(
 
 
 PUT_ALONG_AXIS = Composite(
-    name="put_along_axis",
     kind=Kind.INDEX,
     function=put_along_axis,
-    doc="An array with new values along an axis, at positions that each line has of its own.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX, np.array([[2], [-3]]), np.array([[7.0], [8.0]])), {"axis": 1}),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import finfo, is_complex, real_dtype
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, Call, Kind, Linalg, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Type
@@ -70,32 +71,19 @@ def _det_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (multiply(expand_dims(cotangent, (-1, -2)), transposed(ADJUGATE(a))),)
 
 
+@documented
 def det(a: Any) -> Node:
     """Compute the determinants of square matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex.
-
-    Returns
-    -------
-    Node
-        Of shape ``(...)``. The determinant of a matrix without elements is 1.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
+    a: Node or array of shape ``(..., n, n)``, float or complex.
+    returns: Of shape ``(...)``. The determinant of a matrix without elements is 1.
+    raises ShapeError: If the matrices are not square.
 
     Notes
     -----
     The gradient is the matrix of cofactors. It is finite and right for singular matrices too, as
     is the second derivative: both are made of products of singular values, without a quotient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.det([[2.0, 1.0], [0.0, 3.0]]).eval()
     array(6., dtype=float32)
     """
@@ -111,7 +99,6 @@ DET = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The determinants of square matrices.",
     rule=_det_type,
     linalg=Linalg(factored=factored_det),
     evaluate=lambda xp, a: xp.linalg.det(a),
@@ -172,29 +159,17 @@ def _slogdet_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[No
     return (multiply(expand_dims(factor, (-1, -2)), transposed(INV(a))),)
 
 
+@documented
 def slogdet(a: Any) -> SlogdetResult:
     """Compute the signs and the logarithms of the absolute values of determinants.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex.
+    a: Node or array of shape ``(..., n, n)``, float or complex.
+    returns (SlogdetResult): ``sign`` (of a singular matrix 0) and ``logabsdet`` (-inf), each of
+        shape ``(...)``.
+    raises ShapeError: If the matrices are not square.
+    raises LinAlgError: At run time, from the gradient, if a matrix is singular: it is infinite
+        there.
 
-    Returns
-    -------
-    SlogdetResult
-        ``sign`` (of a singular matrix 0) and ``logabsdet`` (-inf), each of shape ``(...)``.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    LinAlgError
-        At run time, from the gradient, if a matrix is singular: it is infinite there.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> sign, logarithm = mg.linalg.slogdet([[0.0, 1.0], [1.0, 0.0]])
     >>> sign.eval(), logarithm.eval()
     (array(-1., dtype=float32), array(0., dtype=float32))
@@ -238,7 +213,6 @@ SLOGDET = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Signs of determinants, and logarithms of their absolute values.",
     rule=_slogdet_type,
     linalg=Linalg(factored=factored_slogdet),
     evaluate=lambda xp, a: tuple(xp.linalg.slogdet(a)),

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...dtypes import complex_dtype
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, Call, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Type
@@ -90,28 +91,17 @@ def _complex(*parts: Any) -> tuple[Any, ...]:
     return tuple(part if part.dtype.kind == "c" else part + 0j for part in parts)
 
 
+@documented
 def eig(a: Any) -> EigResult:
     """Compute eigenvalues and right eigenvectors of square matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex.
-
-    Returns
-    -------
-    EigResult
-        ``eigenvalues`` of shape ``(..., n)`` and ``eigenvectors`` of ``(..., n, n)``, columns of
-        length 1, in LAPACK's order. Both are always complex: whether all are real is known only
-        once the values are.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    LinAlgError
-        At run time, if the iteration does not converge, as for a matrix with NaN; from the
-        gradient, if the matrix of eigenvectors is singular.
+    a: Node or array of shape ``(..., n, n)``, float or complex.
+    returns (EigResult): ``eigenvalues`` of shape ``(..., n)`` and ``eigenvectors`` of ``(..., n,
+        n)``, columns of length 1, in LAPACK's order. Both are always complex: whether all are real
+        is known only once the values are.
+    raises ShapeError: If the matrices are not square.
+    raises LinAlgError: At run time, if the iteration does not converge, as for a matrix with NaN;
+        from the gradient, if the matrix of eigenvectors is singular.
 
     See Also
     --------
@@ -125,9 +115,6 @@ def eig(a: Any) -> EigResult:
     largest are treated as in `eigh`. The gradient is that of Boeddeker, Hanebrink, Drude, Heymann
     and Haeb-Umbach (2017, arXiv:1701.00392).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w, V = mg.linalg.eig([[0.0, -1.0], [1.0, 0.0]])
     >>> w.eval()
     array([0.+1.j, 0.-1.j], dtype=complex64)
@@ -143,7 +130,6 @@ EIG = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Eigenvalues and right eigenvectors of square matrices.",
     rule=_eig_type,
     evaluate=lambda xp, a: _complex(*iterated(xp, "eig", xp.linalg.eig, a)),
     gradient=_eig_gradient,
@@ -178,34 +164,20 @@ def _eigvals_gradient(node: Node, gradient: Node) -> tuple[Node]:
     return (SOLVE(back, multiply(back, expand_dims(gradient, -1))),)
 
 
+@documented
 def eigvals(a: Any) -> Node:
     """Compute the eigenvalues of square matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex.
-
-    Returns
-    -------
-    Node
-        Of shape ``(..., n)``, always complex, in LAPACK's order.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    LinAlgError
-        At run time, if the iteration does not converge, as for a matrix with NaN; from the
-        gradient, if the matrix of eigenvectors is singular.
+    a: Node or array of shape ``(..., n, n)``, float or complex.
+    returns: Of shape ``(..., n)``, always complex, in LAPACK's order.
+    raises ShapeError: If the matrices are not square.
+    raises LinAlgError: At run time, if the iteration does not converge, as for a matrix with NaN;
+        from the gradient, if the matrix of eigenvectors is singular.
 
     See Also
     --------
     eigvalsh : for Hermitian matrices.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.eigvals([[0.0, -1.0], [1.0, 0.0]]).eval()
     array([0.+1.j, 0.-1.j], dtype=complex64)
     """
@@ -217,7 +189,6 @@ EIGVALS = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Eigenvalues of square matrices.",
     rule=_eigvals_type,
     evaluate=lambda xp, a: _complex(iterated(xp, "eigvals", xp.linalg.eigvals, a))[0],
     gradient=_eigvals_gradient,

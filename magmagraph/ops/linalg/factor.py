@@ -11,6 +11,7 @@ import numpy as np
 from ...dtypes import real_dtype
 from ...errors import GradientError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, Call, Composite, Kind, Linalg, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Type
@@ -80,38 +81,24 @@ def _cholesky_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (of_triangle(both, lower=True),)
 
 
+@documented
 def cholesky(a: Any, *, upper: bool = False) -> Node:
     """Factor Hermitian positive definite matrices into a triangle and its adjoint.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex. Only its lower triangle is read
-        (with `upper` its upper one), so that the gradient lies in that triangle: what belongs to
-        an element and to its mirror image falls to the one that is read.
-    upper
-        Return the upper factor.
-
-    Returns
-    -------
-    Node
-        ``L`` with ``A = L L^H``, or with `upper` ``U`` with ``A = U^H U``; of the shape and dtype
-        of `a`, zero in the other triangle.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    LinAlgError
-        At run time, if a matrix is not positive definite; the message says which of the batch.
+    a: Node or array of shape ``(..., n, n)``, float or complex. Only its lower triangle is read
+        (with `upper` its upper one), so that the gradient lies in that triangle: what belongs to an
+        element and to its mirror image falls to the one that is read.
+    upper: Return the upper factor.
+    returns: ``L`` with ``A = L L^H``, or with `upper` ``U`` with ``A = U^H U``; of the shape and
+        dtype of `a`, zero in the other triangle.
+    raises ShapeError: If the matrices are not square.
+    raises LinAlgError: At run time, if a matrix is not positive definite; the message says which of
+        the batch.
 
     Notes
     -----
     The gradient is Murray's (2016, arXiv:1602.07527), with triangular solves in place of inverses.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.cholesky([[4.0, 2.0], [2.0, 5.0]]).eval()
     array([[2., 0.],
            [1., 2.]], dtype=float32)
@@ -128,7 +115,6 @@ CHOLESKY = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The triangle L with A = L L^H, of Hermitian positive definite matrices.",
     rule=square_type,
     linalg=Linalg(facts=always(Facts.LOWER | Facts.REGULAR)),
     evaluate=_cholesky,
@@ -260,26 +246,16 @@ def identity_plus(factors: Node) -> Node:
     return where(is_diagonal(rows, columns), one, lower_part(factors, -1))
 
 
+@documented
 def lu_factor(a: Any) -> LUFactors:
     """Factor matrices into a permutation, a unit lower and an upper triangle, packed.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, n)``, float or complex.
-
-    Returns
-    -------
-    LUFactors
-        ``lu`` and ``pivots``, as `lu_solve` takes them. A singular matrix has factors, too: a zero
-        stands on the diagonal of U.
-
-    Raises
-    ------
-    ShapeError
-        If `a` has fewer than two axes.
-    LinAlgError
-        At run time, from the gradient, if the leading square block of U is singular.
+    a: Node or array of shape ``(..., m, n)``, float or complex.
+    returns (LUFactors): ``lu`` and ``pivots``, as `lu_solve` takes them. A singular matrix has
+        factors, too: a zero stands on the diagonal of U.
+    raises ShapeError: If `a` has fewer than two axes.
+    raises LinAlgError: At run time, from the gradient, if the leading square block of U is
+        singular.
 
     Notes
     -----
@@ -287,9 +263,6 @@ def lu_factor(a: Any) -> LUFactors:
     candidates are exactly as large. Where it is not known from the extents whether a matrix has
     more rows or more columns, there is no gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> lu, pivots = mg.linalg.lu_factor([[1.0, 2.0], [4.0, 4.0]])
     >>> lu.eval()
     array([[4.  , 4.  ],
@@ -315,7 +288,6 @@ LU = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The packed triangles and the row exchanges of P A = L U.",
     rule=_lu_type,
     evaluate=_lu,
     gradient=_lu_gradient,
@@ -381,32 +353,19 @@ PERMUTATION = Op(
 )
 
 
+@documented
 def lu(a: Any) -> LUResult:
     """Factor matrices into a permutation, a unit lower and an upper triangle.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, n)``, float or complex.
-
-    Returns
-    -------
-    LUResult
-        ``P`` of shape ``(..., m, m)``, real, ``L`` of ``(..., m, k)``, and ``U`` of
+    a: Node or array of shape ``(..., m, n)``, float or complex.
+    returns (LUResult): ``P`` of shape ``(..., m, m)``, real, ``L`` of ``(..., m, k)``, and ``U`` of
         ``(..., k, n)``, with ``k = min(m, n)``. No gradient flows through `P`.
-
-    Raises
-    ------
-    ShapeError
-        If `a` has fewer than two axes.
+    raises ShapeError: If `a` has fewer than two axes.
 
     See Also
     --------
     lu_factor : the same, packed, and what holds of the gradient.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> P, L, U = mg.linalg.lu([[1.0, 2.0], [4.0, 4.0]])
     >>> (P @ L @ U).eval()
     array([[1., 2.],
@@ -438,12 +397,10 @@ def _lu_reference(a: Any) -> tuple[Any, Any, Any]:
 
 
 LU_TRIANGLES = Composite(
-    name="lu",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=lu,
-    doc="P, L and U with A = P L U.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,)),

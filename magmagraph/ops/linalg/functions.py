@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Type
@@ -70,23 +71,13 @@ def _expm_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (cut(cut(both, a.ndim - 2, 0, order), a.ndim - 1, order, order),)
 
 
+@documented
 def expm(a: Any) -> Node:
     """Compute the exponentials of square matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex.
-
-    Returns
-    -------
-    Node
-        The sum of ``A^k / k!``, of the shape and dtype of `a`.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
+    a: Node or array of shape ``(..., n, n)``, float or complex.
+    returns: The sum of ``A^k / k!``, of the shape and dtype of `a`.
+    raises ShapeError: If the matrices are not square.
 
     Notes
     -----
@@ -94,9 +85,6 @@ def expm(a: Any) -> Node:
     exponential of a matrix of twice the order (Mathias 1996, SIAM J. Matrix Anal. Appl. 17, 610),
     exact for any matrix, diagonalizable or not.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.expm([[0.0, 1.0], [0.0, 0.0]]).eval()
     array([[1., 1.],
            [0., 1.]], dtype=float32)
@@ -117,7 +105,6 @@ EXPM = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The exponentials of square matrices.",
     rule=square_type,
     evaluate=_expm,
     gradient=_expm_gradient,
@@ -197,37 +184,22 @@ def _sylvester_gradient(node: Node, cotangent: Node) -> tuple[Node, Node, Node]:
     return negative(matmul(by_c, turned)), negative(matmul(turned, by_c)), by_c
 
 
+@documented
 def solve_sylvester(a: Any, b: Any, c: Any) -> Node:
     """Solve Sylvester's equation ``A X + X B = C``.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, m)``, float or complex.
-    b
-        Of shape ``(..., n, n)``.
-    c
-        Of shape ``(..., m, n)``. The batch axes of all operands broadcast.
-
-    Returns
-    -------
-    Node
-        ``X``, of shape ``(..., m, n)``.
-
-    Raises
-    ------
-    ShapeError
-        If the extents do not fit.
-    LinAlgError
-        At run time, if an eigenvalue of A and one of B add up to zero: there is no unique solution.
+    a: Node or array of shape ``(..., m, m)``, float or complex.
+    b: Of shape ``(..., n, n)``.
+    c: Of shape ``(..., m, n)``. The batch axes of all operands broadcast.
+    returns: ``X``, of shape ``(..., m, n)``.
+    raises ShapeError: If the extents do not fit.
+    raises LinAlgError: At run time, if an eigenvalue of A and one of B add up to zero: there is no
+        unique solution.
 
     Notes
     -----
     Bartels and Stewart's method (1972): with Schur's forms of both matrices, LAPACK's trsyl.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> A, B = [[1.0, 0.0], [0.0, 2.0]], [[3.0]]
     >>> mg.linalg.solve_sylvester(A, B, [[4.0], [10.0]]).eval()
     array([[1.],
@@ -252,7 +224,6 @@ SYLVESTER = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The solutions X of A X + X B = C.",
     rule=_sylvester_type,
     evaluate=_sylvester,
     gradient=_sylvester_gradient,
@@ -332,37 +303,23 @@ def _sqrtm_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (SYLVESTER(turned, turned, cotangent),)
 
 
+@documented
 def sqrtm(a: Any) -> Node:
     """Compute the principal square roots of square matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex; Hermitian or not. A real one must
+    a: Node or array of shape ``(..., n, n)``, float or complex; Hermitian or not. A real one must
         not have negative eigenvalues.
-
-    Returns
-    -------
-    Node
-        ``X`` with ``X X = A``, its eigenvalues in the right half plane; of the shape and dtype of
-        `a`.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    LinAlgError
-        At run time, if a real matrix has a negative eigenvalue; from the gradient, if a matrix is
-        singular, where the derivative is infinite.
+    returns: ``X`` with ``X X = A``, its eigenvalues in the right half plane; of the shape and dtype
+        of `a`.
+    raises ShapeError: If the matrices are not square.
+    raises LinAlgError: At run time, if a real matrix has a negative eigenvalue; from the gradient,
+        if a matrix is singular, where the derivative is infinite.
 
     Notes
     -----
     Hermitian matrices by their eigenvalues, others by Schur's form (Bjorck and Hammarling 1983).
     The gradient solves Sylvester's equation: equal eigenvalues make no difference to it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.sqrtm([[5.0, 4.0], [4.0, 5.0]]).eval().round(4)
     array([[2., 1.],
            [1., 2.]], dtype=float32)
@@ -384,7 +341,6 @@ SQRTM = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The principal square roots of square matrices.",
     rule=square_type,
     evaluate=_sqrtm,
     gradient=_sqrtm_gradient,
@@ -409,34 +365,18 @@ SQRTM = Op(
 # Powers.
 
 
+@documented
 def matrix_power(a: Any, n: int) -> Node:
     """Multiply square matrices with themselves.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, m)``, of a float, complex or integer dtype.
-    n
-        The exponent, an int. A negative one inverts first, 0 gives the identity.
+    a: Node or array of shape ``(..., m, m)``, of a float, complex or integer dtype.
+    n: The exponent, an int. A negative one inverts first, 0 gives the identity.
+    returns: Of the shape and dtype of `a` (ints to a negative power become floats): log2(n)
+        squarings, and as many products as the exponent has further binary ones.
+    raises ShapeError: If the matrices are not square.
+    raises DTypeError: If the exponent is not an int.
+    raises LinAlgError: At run time, if a matrix is singular and the exponent negative.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `a` (ints to a negative power become floats): log2(n) squarings,
-        and as many products as the exponent has further binary ones.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    DTypeError
-        If the exponent is not an int.
-    LinAlgError
-        At run time, if a matrix is singular and the exponent negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.matrix_power(mg.constant([[1, 1], [1, 0]]), 10).eval()
     array([[89, 55],
            [55, 34]], dtype=int32)
@@ -463,12 +403,10 @@ def matrix_power(a: Any, n: int) -> Node:
 
 
 MATRIX_POWER = Composite(
-    name="matrix_power",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=matrix_power,
-    doc="Powers of square matrices with whole exponents.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,), {"n": 5}),

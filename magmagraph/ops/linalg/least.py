@@ -10,6 +10,7 @@ import numpy as np
 from ...dtypes import finfo, is_complex, real_dtype
 from ...errors import ConfigError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Operand, Type
@@ -140,6 +141,7 @@ def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node | None, ...]:
     return (of_triangle(found, lower=True) if node.attrs["hermitian"] else found, *ratios)
 
 
+@documented
 def pinv(
     a: Any,
     rtol: Operand | None = None,
@@ -149,32 +151,18 @@ def pinv(
 ) -> Node:
     """Compute Moore and Penrose's pseudoinverses.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, n)``, float or complex.
-    rtol
-        Singular values of at most so much of the largest count as zero; ``max(m, n)`` eps of the
+    a: Node or array of shape ``(..., m, n)``, float or complex.
+    rtol: Singular values of at most so much of the largest count as zero; ``max(m, n)`` eps of the
         dtype unless said. A number, or an array or node of shape ``(...)`` with a number for each
         matrix, to which no gradient flows.
-    hermitian
-        Take the matrices as Hermitian, reading only the lower triangles, which is faster. The
-        gradient lies in those triangles then.
-    rcond
-        NumPy's older name of `rtol`.
-
-    Returns
-    -------
-    Node
-        Of shape ``(..., n, m)`` and the dtype of `a`.
-
-    Raises
-    ------
-    ShapeError
-        If `a` has fewer than two axes, or is not square where `hermitian`, or if the numbers of
-        `rtol` do not broadcast against the matrices.
-    LinAlgError
-        At run time, if the singular values do not converge, as of a matrix with NaN.
+    hermitian: Take the matrices as Hermitian, reading only the lower triangles, which is faster.
+        The gradient lies in those triangles then.
+    rcond: NumPy's older name of `rtol`.
+    returns: Of shape ``(..., n, m)`` and the dtype of `a`.
+    raises ShapeError: If `a` has fewer than two axes, or is not square where `hermitian`, or if the
+        numbers of `rtol` do not broadcast against the matrices.
+    raises LinAlgError: At run time, if the singular values do not converge, as of a matrix with
+        NaN.
 
     Notes
     -----
@@ -182,9 +170,6 @@ def pinv(
     changes that keep the rank; at a change of rank the pseudoinverse itself jumps. Equal singular
     values make no difference to it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.pinv([[2.0, 0.0], [0.0, 0.0], [0.0, 4.0]]).eval()
     array([[0.5 , 0.  , 0.  ],
            [0.  , 0.  , 0.25]], dtype=float32)
@@ -230,7 +215,6 @@ PINV = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Pseudoinverses of matrices.",
     rule=_pinv_type,
     evaluate=_pinv,
     gradient=_pinv_gradient,
@@ -335,42 +319,27 @@ def _lstsq_gradient(node: Node, gradients: Sequence[Node | None]) -> tuple[Node 
     return by_a, by_b
 
 
+@documented
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     """Find the shortest of the vectors for which ``|b - A x|`` is least.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, n)``, float or complex, of any rank.
-    b
-        Right-hand sides: one vector ``(m,)``, or columns ``(..., m, k)``. The batch axes of both
+    a: Node or array of shape ``(..., m, n)``, float or complex, of any rank.
+    b: Right-hand sides: one vector ``(m,)``, or columns ``(..., m, k)``. The batch axes of both
         operands broadcast.
-    rcond
-        Singular values of at most so much of the largest count as zero; ``max(m, n)`` eps of the
+    rcond: Singular values of at most so much of the largest count as zero; ``max(m, n)`` eps of the
         dtype unless said.
-
-    Returns
-    -------
-    LstsqResult
-        ``x`` of the shape of `b` with n in the place of m; ``residuals``, the sums of squares of
-        ``b - A x``, of shape ``(..., k)``, for a vector with k = 1 (NumPy returns none of them
-        where ``m <= n`` or the rank is less than n); ``rank`` of shape ``(...)``, int64; and ``s``,
-        the singular values, of shape ``(..., min(m, n))``.
-
-    Raises
-    ------
-    ShapeError
-        If the extents do not fit.
-    LinAlgError
-        At run time, if the singular values do not converge, as of a matrix with NaN.
+    returns (LstsqResult): ``x`` of the shape of `b` with n in the place of m; ``residuals``, the
+        sums of squares of ``b - A x``, of shape ``(..., k)``, for a vector with k = 1 (NumPy
+        returns none of them where ``m <= n`` or the rank is less than n); ``rank`` of shape
+        ``(...)``, int64; and ``s``, the singular values, of shape ``(..., min(m, n))``.
+    raises ShapeError: If the extents do not fit.
+    raises LinAlgError: At run time, if the singular values do not converge, as of a matrix with
+        NaN.
 
     Notes
     -----
     The gradient of ``x`` is right for all changes of the matrix that keep its rank, as `pinv`'s.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> A = [[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
     >>> mg.linalg.lstsq(A, [1.0, 3.0, 5.0]).x.eval().round(4)
     array([2., 1.], dtype=float32)
@@ -415,7 +384,6 @@ LSTSQ = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Least-squares solutions, with residuals, ranks and singular values.",
     rule=_lstsq_type,
     evaluate=_lstsq,
     gradient=_lstsq_gradient,

@@ -10,6 +10,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
 from ..control.identities import ITEM
@@ -69,37 +70,19 @@ def _of_matrices(call: Call, x: Node, order: Any) -> Node:
     raise call.shape_error(f"ord={order!r} of matrices", need=f"one of {_ORDERS}")
 
 
+@documented
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:
     """Compute norms of vectors or of matrices, as `numpy.linalg.norm`.
 
-    Parameters
-    ----------
-    x
-        Node or array, float or complex; ints become floats.
-    ord
-        Of vectors any number, of matrices one of "fro", "nuc", 1, -1, 2, -2, inf, -inf (see
+    x: Node or array, float or complex; ints become floats.
+    ord: Of vectors any number, of matrices one of "fro", "nuc", 1, -1, 2, -2, inf, -inf (see
         `vector_norm`, `matrix_norm`). Unless said 2 for vectors, "fro" for matrices.
-    axis
-        An axis, which makes vectors, or a pair of them, which makes matrices. Unless said `x` is
+    axis: An axis, which makes vectors, or a pair of them, which makes matrices. Unless said `x` is
         itself the vector or the matrix; without `ord` all its elements are one vector.
-    keepdims
-        Keep the reduced axes, with extent 1.
+    returns: Real, without the reduced axes (unless `keepdims`).
+    raises ShapeError: If `axis` names more than two axes, or `ord` is none of those.
+    raises LinAlgError: At run time, if singular values do not converge, as of a matrix with NaN.
 
-    Returns
-    -------
-    Node
-        Real, without the reduced axes (unless `keepdims`).
-
-    Raises
-    ------
-    ShapeError
-        If `axis` names more than two axes, or `ord` is none of those.
-    LinAlgError
-        At run time, if singular values do not converge, as of a matrix with NaN.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> A = [[3.0, 0.0], [0.0, 4.0]]
     >>> [mg.linalg.norm(A, order).eval().item() for order in (None, "nuc", 2, 1)]
     [5.0, 7.0, 4.0, 4.0]
@@ -127,75 +110,41 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
             need="one axis, which makes vectors, or two, which make matrices",
             hint="mg.linalg.vector_norm takes any number of axes",
         )
-    found = _of_matrices(call, moveaxis(node, chosen, (-2, -1)), ord)
-    return expand_dims(found, sorted(chosen)) if keepdims else found
+    norms = _of_matrices(call, moveaxis(node, chosen, (-2, -1)), ord)
+    return expand_dims(norms, sorted(chosen)) if keepdims else norms
 
 
+@documented
 def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Node:
     """Compute norms of vectors.
 
-    Parameters
-    ----------
-    x
-        Node or array, float or complex; ints become floats.
-    axis
-        An axis, several (their elements are one vector), or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    ord
-        2: the root of the sum of squares. 1: the sum of absolute values. ``inf`` and ``-inf``:
-        the largest and the smallest absolute value. 0: the number of elements that are not zero.
-        Any other p: the sum of ``abs(x)**p``, to the power 1/p.
+    x: Node or array, float or complex; ints become floats.
+    axis: An axis, several (their elements are one vector), or None for all.
+    ord: 2: the root of the sum of squares. 1: the sum of absolute values. ``inf`` and ``-inf``: the
+        largest and the smallest absolute value. 0: the number of elements that are not zero. Any
+        other p: the sum of ``abs(x)**p``, to the power 1/p.
+    returns: Real, without the reduced axes (unless `keepdims`). The gradient of a vector of length
+        0 is 0.
+    raises ShapeError: If `ord` is not a number.
 
-    Returns
-    -------
-    Node
-        Real, without the reduced axes (unless `keepdims`). The gradient of a vector of length 0
-        is 0.
-
-    Raises
-    ------
-    ShapeError
-        If `ord` is not a number.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.vector_norm([[3.0, 4.0], [5.0, 12.0]], axis=1).eval()
     array([ 5., 13.], dtype=float32)
     """
     return length(x, ord, axis, keepdims)
 
 
+@documented
 def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Node:
     """Compute norms of matrices.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``, float or complex.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    ord
-        "fro": the root of the sum of squares. "nuc": the sum of the singular values. 2 and -2: the
+    x: Node or array of shape ``(..., m, n)``, float or complex.
+    ord: "fro": the root of the sum of squares. "nuc": the sum of the singular values. 2 and -2: the
         largest and the smallest of those. 1 and -1: the largest and the smallest sum of the
         absolute values of a column; inf and -inf: of a row.
+    returns: Of shape ``(...)``, real.
+    raises ShapeError: If `x` has fewer than two axes, or `ord` is none of those.
+    raises LinAlgError: At run time, if singular values do not converge, as of a matrix with NaN.
 
-    Returns
-    -------
-    Node
-        Of shape ``(...)``, real.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes, or `ord` is none of those.
-    LinAlgError
-        At run time, if singular values do not converge, as of a matrix with NaN.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.matrix_norm([[1.0, -2.0], [3.0, 4.0]], ord=1).eval()
     array(6., dtype=float32)
     """
@@ -203,40 +152,25 @@ def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Node:
     call = Call(MATRIX_NORM, (node,))
     matrices(call, node.type)
     call.check_dtypes()
-    found = _of_matrices(call, node, ord)
-    return expand_dims(found, (-2, -1)) if keepdims else found
+    norms = _of_matrices(call, node, ord)
+    return expand_dims(norms, (-2, -1)) if keepdims else norms
 
 
 # Condition and rank.
 
 
+@documented
 def cond(x: Any, p: Any = None) -> Node:
     """Compute condition numbers: the norm of a matrix times that of its inverse.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``, float or complex; square unless `p` is 2 or -2.
-    p
-        The norm: None or 2, the ratio of the largest to the smallest singular value; -2, its
+    x: Node or array of shape ``(..., m, n)``, float or complex; square unless `p` is 2 or -2.
+    p: The norm: None or 2, the ratio of the largest to the smallest singular value; -2, its
         reciprocal; "fro", "nuc", 1, -1, inf or -inf.
+    returns: Of shape ``(...)``, real. Infinite for singular matrices (for -2: 0).
+    raises ShapeError: If `x` has fewer than two axes, has no elements, is not square where it must
+        be, or `p` is none of those.
+    raises LinAlgError: At run time, if singular values do not converge, as of a matrix with NaN.
 
-    Returns
-    -------
-    Node
-        Of shape ``(...)``, real. Infinite for singular matrices (for -2: 0).
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes, has no elements, is not square where it must be, or `p` is
-        none of those.
-    LinAlgError
-        At run time, if singular values do not converge, as of a matrix with NaN.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.cond([[4.0, 0.0], [0.0, 0.5]]).eval()
     array(8., dtype=float32)
     """
@@ -262,39 +196,22 @@ def cond(x: Any, p: Any = None) -> Node:
     return where(singular, math.inf, product)
 
 
+@documented
 def matrix_rank(
     A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None
 ) -> Node:
     """Count the singular values of matrices that are not zero within rounding.
 
-    Parameters
-    ----------
-    A
-        Node or array of shape ``(..., m, n)``, float or complex. Of fewer axes: the rank is 1, or
-        0 where all elements are 0.
-    tol
-        Singular values of at most so much count as zero: a number, or an array of shape ``(...)``.
-    hermitian
-        Take the matrices as Hermitian, reading only the lower triangles, which is faster.
-    rtol
-        In place of `tol`: so much of the largest singular value. Unless said ``max(m, n)`` eps of
+    A: Node or array of shape ``(..., m, n)``, float or complex. Of fewer axes: the rank is 1, or 0
+        where all elements are 0.
+    tol: Singular values of at most so much count as zero: a number, or an array of shape ``(...)``.
+    hermitian: Take the matrices as Hermitian, reading only the lower triangles, which is faster.
+    rtol: In place of `tol`: so much of the largest singular value. Unless said ``max(m, n)`` eps of
         the dtype.
+    returns: int64, of shape ``(...)``. No gradient: integer valued.
+    raises ShapeError: If both tolerances are given.
+    raises LinAlgError: At run time, if singular values do not converge, as of a matrix with NaN.
 
-    Returns
-    -------
-    Node
-        int64, of shape ``(...)``. No gradient: integer valued.
-
-    Raises
-    ------
-    ShapeError
-        If both tolerances are given.
-    LinAlgError
-        At run time, if singular values do not converge, as of a matrix with NaN.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.matrix_rank([[1.0, 2.0], [2.0, 4.0]]).eval()
     array(1)
     """
@@ -333,7 +250,6 @@ NORM = Composite(
     namespace="linalg",
     dtypes=LAPACK,
     function=norm,
-    doc="Norms of vectors or of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((TALL,)),
@@ -369,12 +285,10 @@ NORM = Composite(
     numerics="reassoc",
 )
 VECTOR_NORM = Composite(
-    name="vector_norm",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=INEXACT,
     function=vector_norm,
-    doc="Norms of vectors.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,)),
@@ -392,12 +306,10 @@ VECTOR_NORM = Composite(
     numerics="reassoc",
 )
 MATRIX_NORM = Composite(
-    name="matrix_norm",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=matrix_norm,
-    doc="Norms of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((_BATCH,)),
@@ -416,12 +328,10 @@ MATRIX_NORM = Composite(
     numerics="reassoc",
 )
 COND = Composite(
-    name="cond",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=cond,
-    doc="Condition numbers of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((_BATCH,)),
@@ -444,12 +354,10 @@ COND = Composite(
     numerics="reassoc",
 )
 MATRIX_RANK = Composite(
-    name="matrix_rank",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=matrix_rank,
-    doc="How many singular values of matrices are not zero.",
     tests=Tests(
         samples=lambda: [
             Sample((np.stack([SQUARE, np.diag([1.0, 0.0, 2.0]), np.zeros((3, 3))]),)),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent, Shape
@@ -79,31 +80,18 @@ def _chain_order(sizes: Sequence[int]) -> list[list[int]]:
     return split
 
 
+@documented
 def multi_dot(arrays: Sequence[Any], *, sizes: dict[str, int] | None = None) -> Node:
     """Multiply several matrices, in the order that takes the fewest multiplications.
 
-    Parameters
-    ----------
-    arrays
-        At least two nodes or arrays. All are matrices, but the first and the last may be vectors:
-        a row and a column.
-    sizes
-        Sizes of named dimensions to choose the order by, 64 for those not mentioned. They change
+    arrays: At least two nodes or arrays. All are matrices, but the first and the last may be
+        vectors: a row and a column.
+    sizes: Sizes of named dimensions to choose the order by, 64 for those not mentioned. They change
         the cost, never the result.
+    returns: Of the shape of ``arrays[0] @ arrays[1] @ ...``, and the promoted dtype.
+    raises ShapeError: If there are fewer than two operands, one of them is no matrix, or the
+        extents do not fit.
 
-    Returns
-    -------
-    Node
-        Of the shape of ``arrays[0] @ arrays[1] @ ...``, and the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If there are fewer than two operands, one of them is no matrix, or the extents do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> A, B = mg.input("A", (1000, 2)), mg.input("B", (2, 1000))
     >>> mg.linalg.multi_dot([A, B, A]).inputs[0] is A
     True
@@ -141,29 +129,15 @@ def multi_dot(arrays: Sequence[Any], *, sizes: dict[str, int] | None = None) -> 
 # Vectors.
 
 
+@documented
 def vecdot(x1: Any, x2: Any, axis: int = -1) -> Node:
     """Multiply vectors along an axis of two arrays and add up.
 
-    Parameters
-    ----------
-    x1, x2
-        Nodes or arrays; the other axes broadcast. Of a complex `x1` the conjugate is taken.
-    axis
-        The axis of both along which their vectors stand, which must be as long in both.
+    x1, x2: Nodes or arrays; the other axes broadcast. Of a complex `x1` the conjugate is taken.
+    axis: The axis of both along which their vectors stand, which must be as long in both.
+    returns: Of the broadcast shape without that axis, and the promoted dtype.
+    raises ShapeError: If the extents differ or do not broadcast.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape without that axis, and the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If the extents differ or do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.vecdot([[1.0, 2.0], [3.0, 4.0]], [10.0, 1.0]).eval()
     array([12., 34.], dtype=float32)
     """
@@ -175,27 +149,14 @@ def vecdot(x1: Any, x2: Any, axis: int = -1) -> Node:
     return sum(product, axis=-1, dtype=product.dtype)
 
 
+@documented
 def outer(x1: Any, x2: Any) -> Node:
     """Multiply each element of one vector with each of another.
 
-    Parameters
-    ----------
-    x1, x2
-        Nodes or arrays of one axis (`mg.outer` takes any and ravels them).
+    x1, x2: Nodes or arrays of one axis (`mg.outer` takes any and ravels them).
+    returns: Of shape ``(m, n)``, and the promoted dtype.
+    raises ShapeError: If an operand has another number of axes.
 
-    Returns
-    -------
-    Node
-        Of shape ``(m, n)``, and the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If an operand has another number of axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.outer([1.0, 2.0], [1.0, 10.0]).eval()
     array([[ 1., 10.],
            [ 2., 20.]], dtype=float32)
@@ -210,29 +171,15 @@ def outer(x1: Any, x2: Any) -> Node:
     return multiply(expand_dims(left, 1), expand_dims(right, 0))
 
 
+@documented
 def cross(x1: Any, x2: Any, axis: int = -1) -> Node:
     """Compute the cross products of vectors of three elements.
 
-    Parameters
-    ----------
-    x1, x2
-        Nodes or arrays with extent 3 along an axis; the other axes broadcast.
-    axis
-        That axis, of both.
+    x1, x2: Nodes or arrays with extent 3 along an axis; the other axes broadcast.
+    axis: That axis, of both.
+    returns: Of the broadcast shape and the promoted dtype.
+    raises ShapeError: If an extent along the axis is not 3, or others do not broadcast.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If an extent along the axis is not 3, or others do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).eval()
     array([0., 0., 1.], dtype=float32)
     """
@@ -259,22 +206,13 @@ def cross(x1: Any, x2: Any, axis: int = -1) -> Node:
     return moveaxis(found, -1, axis)
 
 
+@documented
 def kron(a: Any, b: Any) -> Node:
     """Compute the Kronecker product: each element of `a` times the whole of `b`.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays; the one with fewer axes gets axes of extent 1 in front.
+    a, b: Nodes or arrays; the one with fewer axes gets axes of extent 1 in front.
+    returns: With extents ``a.shape[i] * b.shape[i]``, and the promoted dtype.
 
-    Returns
-    -------
-    Node
-        With extents ``a.shape[i] * b.shape[i]``, and the promoted dtype.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.kron([1.0, 10.0], [1.0, 2.0, 3.0]).eval()
     array([ 1.,  2.,  3., 10., 20., 30.], dtype=float32)
     """
@@ -290,12 +228,10 @@ def kron(a: Any, b: Any) -> Node:
 
 
 MULTI_DOT = Composite(
-    name="multi_dot",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=INEXACT,
     function=multi_dot,
-    doc="Products of several matrices, in the cheapest order.",
     tests=Tests(
         samples=lambda: [
             Sample(([TALL, SQUARE, COLUMNS],)),
@@ -313,11 +249,9 @@ MULTI_DOT = Composite(
 )
 
 VECDOT = Composite(
-    name="vecdot",
     kind=Kind.LINALG,
     dtypes=INEXACT,
     function=vecdot,
-    doc="Products of vectors along an axis.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE, CUBE[0])),
@@ -344,7 +278,6 @@ OUTER = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=outer,
-    doc="Each element of one vector times each of another.",
     tests=Tests(
         samples=lambda: [Sample((VECTOR, TALL[0]))],
         bad_samples=lambda: [
@@ -361,7 +294,6 @@ CROSS = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=cross,
-    doc="Cross products of vectors of three elements.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARE, VECTOR)),
@@ -376,11 +308,9 @@ CROSS = Composite(
 )
 
 KRON = Composite(
-    name="kron",
     kind=Kind.LINALG,
     dtypes=INEXACT,
     function=kron,
-    doc="Kronecker products.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARE, COLUMNS)),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import GradientError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Kind, Linalg, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Type
@@ -144,32 +145,21 @@ def _qr_r_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
     return (_thin_qr_gradient(a, q, r, None, cotangent),)
 
 
+@documented
 def qr(a: Any, mode: str = "reduced") -> Any:
     """Factor matrices into orthonormal columns and an upper triangle.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, n)``, float or complex.
-    mode
-        With ``k = min(m, n)``: "reduced" gives ``Q`` of shape ``(..., m, k)`` and ``R`` of
+    a: Node or array of shape ``(..., m, n)``, float or complex.
+    mode: With ``k = min(m, n)``: "reduced" gives ``Q`` of shape ``(..., m, k)`` and ``R`` of
         ``(..., k, n)``; "complete" ``(..., m, m)`` and ``(..., m, n)``; "r" only the reduced R.
-
-    Returns
-    -------
-    QRResult or Node
-        ``Q`` and ``R`` with ``A = Q R`` and ``Q^H Q = I``. The signs of the diagonal of R are
-        LAPACK's.
-
-    Raises
-    ------
-    ShapeError
-        If `a` has fewer than two axes, or the mode is none of these.
-    GradientError
-        From the gradient of the complete Q of a matrix with more rows than columns, whose last
-        columns are not determined; and where it is not known from the extents which are more.
-    LinAlgError
-        At run time, from the gradient, if the first k columns are linearly dependent.
+    returns (QRResult or Node): ``Q`` and ``R`` with ``A = Q R`` and ``Q^H Q = I``. The signs of the
+        diagonal of R are LAPACK's.
+    raises ShapeError: If `a` has fewer than two axes, or the mode is none of these.
+    raises GradientError: From the gradient of the complete Q of a matrix with more rows than
+        columns, whose last columns are not determined; and where it is not known from the extents
+        which are more.
+    raises LinAlgError: At run time, from the gradient, if the first k columns are linearly
+        dependent.
 
     Notes
     -----
@@ -177,9 +167,6 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     of linear algebra functions"); for wide ones the first m columns are factored and the others
     follow from ``R2 = Q^H A2``.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> Q, R = mg.linalg.qr([[3.0, 1.0], [4.0, 2.0]])
     >>> mg.abs(R).eval().round(4)
     array([[5. , 2.2],
@@ -209,7 +196,6 @@ QR = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Orthonormal columns Q and an upper triangle R with A = Q R.",
     rule=_qr_type,
     attributes={"mode": "Literal['reduced', 'complete']"},
     linalg=Linalg(facts=_qr_facts),

@@ -14,6 +14,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Kind, Op, Sample, Tests
 from ...ir.types import Extent, Shape, Type
@@ -198,6 +199,7 @@ def _solve_flops(A: Type, b: Type, *, assume: str, **attrs: Any) -> Extent:
     return batch * (factor + 4 * order * order * b.shape[-1])
 
 
+@documented
 def refined_solve(
     A: Any,
     b: Any,
@@ -214,39 +216,23 @@ def refined_solve(
     in full precision. Where the error is not halved by a step, or `max_iterations` are used up,
     the matrix is factored in full precision, and the result says so.
 
-    Parameters
-    ----------
-    A
-        Node or array of shape ``(..., n, n)``, float64 or complex128.
-    b
-        Of shape ``(..., n, k)``, or a vector ``(n,)``. Leading axes broadcast.
-    assume
-        ``"general"``: LU with pivots. ``"positive"``: A is Hermitian and positive definite, and is
-        factored by Cholesky, in half the time. Only its lower triangle is read then, so that the
+    A: Node or array of shape ``(..., n, n)``, float64 or complex128.
+    b: Of shape ``(..., n, k)``, or a vector ``(n,)``. Leading axes broadcast.
+    assume: ``"general"``: LU with pivots. ``"positive"``: A is Hermitian and positive definite, and
+        is factored by Cholesky, in half the time. Only its lower triangle is read then, so that the
         gradient lies in that triangle.
-    tolerance
-        The backward error to reach; ``sqrt(n) * eps`` unless given.
-    max_iterations
-        Steps of refinement before full precision takes over.
-
-    Returns
-    -------
-    RefinedSolution
-        ``x`` of the shape of `b` (its leading axes broadcast), ``error``, ``iterations`` and
-        ``converged``, one for each matrix of the batch. The error is
-        ``|b - A x| / (|A| |x| + |b|)`` in the norm of largest row sums, the largest of the
-        columns. NaN in a matrix gives NaN, not converged.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square or shapes do not fit, or an option is unknown or negative.
-    DTypeError
-        For float32 and other dtypes of less than 64 bits a part: there is no lower precision that
-        LAPACK computes in, and `solve` is what remains.
-    LinAlgError
-        At run time, if a matrix is singular, or not positive definite where that is assumed, in
-        full precision too; the message says which of the batch.
+    tolerance: The backward error to reach; ``sqrt(n) * eps`` unless given.
+    max_iterations: Steps of refinement before full precision takes over.
+    returns (RefinedSolution): ``x`` of the shape of `b` (its leading axes broadcast), ``error``,
+        ``iterations`` and ``converged``, one for each matrix of the batch. The error is ``|b - A x|
+        / (|A| |x| + |b|)`` in the norm of largest row sums, the largest of the columns. NaN in a
+        matrix gives NaN, not converged.
+    raises ShapeError: If the matrices are not square or shapes do not fit, or an option is unknown
+        or negative.
+    raises DTypeError: For float32 and other dtypes of less than 64 bits a part: there is no lower
+        precision that LAPACK computes in, and `solve` is what remains.
+    raises LinAlgError: At run time, if a matrix is singular, or not positive definite where that is
+        assumed, in full precision too; the message says which of the batch.
 
     See Also
     --------
@@ -261,10 +247,7 @@ def refined_solve(
     On a CPU it is worth its steps for general matrices from order 500 on that are far from
     singular (condition 1e3: 0.6 of the time of `solve` at order 2048), and takes longer elsewhere.
 
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> A = np.array([[4.0, 1.0], [2.0, 3.0]])
     >>> x, error, iterations, converged = mg.linalg.refined_solve(A, np.array([1.0, 2.0]))
     >>> x.eval()
@@ -333,7 +316,6 @@ REFINED_SOLVE = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=DOUBLE,
-    doc="The solution of A x = b, factored in low precision and refined to high.",
     rule=_solve_type,
     attributes={
         "assume": "Literal['general', 'positive']",

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dtypes import is_complex
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Kind, Op, Sample, Tests
 from ...ir.types import Extent, Type
@@ -133,6 +134,7 @@ def _eigh_flops(A: Type, **attrs: Any) -> Extent:
     return (9 + 20) * A.size * A.shape[-1]
 
 
+@documented
 def refined_eigh(
     A: Any, *, tolerance: float | None = None, max_iterations: int = 30
 ) -> RefinedEigh:
@@ -143,33 +145,19 @@ def refined_eigh(
     not converge, or more than half of the eigenvalues lie too close together to be told apart,
     the matrix is decomposed in full precision, and the result says so.
 
-    Parameters
-    ----------
-    A
-        Node or array of shape ``(..., n, n)``, float64 or complex128. Only its lower triangle is
+    A: Node or array of shape ``(..., n, n)``, float64 or complex128. Only its lower triangle is
         read, so that the gradient lies in that triangle.
-    tolerance
-        The error to reach; ``sqrt(n) * eps`` unless given.
-    max_iterations
-        Steps of refinement before full precision takes over.
-
-    Returns
-    -------
-    RefinedEigh
-        ``eigenvalues`` in ascending order, ``eigenvectors`` as columns, the largest component of
-        each positive, and ``error``, ``iterations`` and ``converged``, one for each matrix of the
-        batch. The error is the larger of ``|A X - X D| / |A|`` and ``|X^H X - I| / sqrt(n)`` in
-        Frobenius' norm. `iterations` counts steps; negative, ``-1 - steps``, where full precision
-        took over.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square, or an option is negative.
-    DTypeError
-        For float32 and other dtypes of less than 64 bits a part.
-    LinAlgError
-        At run time, where the decomposition in full precision does not converge, as for NaN.
+    tolerance: The error to reach; ``sqrt(n) * eps`` unless given.
+    max_iterations: Steps of refinement before full precision takes over.
+    returns (RefinedEigh): ``eigenvalues`` in ascending order, ``eigenvectors`` as columns, the
+        largest component of each positive, and ``error``, ``iterations`` and ``converged``, one for
+        each matrix of the batch. The error is the larger of ``|A X - X D| / |A|`` and ``|X^H X - I|
+        / sqrt(n)`` in Frobenius' norm. `iterations` counts steps; negative, ``-1 - steps``, where
+        full precision took over.
+    raises ShapeError: If the matrices are not square, or an option is negative.
+    raises DTypeError: For float32 and other dtypes of less than 64 bits a part.
+    raises LinAlgError: At run time, where the decomposition in full precision does not converge, as
+        for NaN.
 
     See Also
     --------
@@ -184,10 +172,7 @@ def refined_eigh(
     library of a CPU may be as slow in both. Eigenvectors of equal eigenvalues are determined up
     to a rotation only; what depends on that rotation has no gradient, and gets a finite value.
 
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> found = mg.linalg.refined_eigh(np.array([[2.0, 1.0], [1.0, 2.0]]))
     >>> found.eigenvalues.eval().round(12)
     array([1., 3.])
@@ -215,7 +200,6 @@ REFINED_EIGH = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=DOUBLE,
-    doc="Eigenvalues and eigenvectors, decomposed in low precision and refined to high.",
     rule=_eigh_type,
     attributes={"tolerance": "float | None", "max_iterations": "Count"},
     evaluate=_eigh,

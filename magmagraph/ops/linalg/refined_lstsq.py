@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...ir.types import Extent, Type
@@ -127,6 +128,7 @@ AUGMENTED = Op(
 )
 
 
+@documented
 def refined_lstsq(
     A: Any, b: Any, *, tolerance: float | None = None, max_iterations: int = 30
 ) -> RefinedSolution:
@@ -138,36 +140,20 @@ def refined_lstsq(
     residuals are computed in float64 (complex128). Where that does not converge, which condition
     numbers above some 1e6 make likely, QR is done again in full precision.
 
-    Parameters
-    ----------
-    A
-        Node or array of shape ``(..., m, n)``, float64 or complex128, of full rank. Where named
-        dimensions leave open whether there are more rows or more columns, at least as many rows
-        are needed at the call.
-    b
-        Of shape ``(..., m, k)``, or a vector ``(m,)``. Leading axes broadcast.
-    tolerance
-        The backward error to reach; ``sqrt(m + n) * eps`` unless given.
-    max_iterations
-        Steps of refinement before full precision takes over.
-
-    Returns
-    -------
-    RefinedSolution
-        ``x`` of shape ``(..., n, k)`` or ``(..., n)``, ``error``, ``iterations`` and
-        ``converged``, one for each matrix of the batch. The error is the larger of
-        ``|b - r - A x| / (|b| + |r| + |A| |x|)`` and ``|A^H r - c| / (|A| |r| + |c|)`` in the
+    A: Node or array of shape ``(..., m, n)``, float64 or complex128, of full rank. Where named
+        dimensions leave open whether there are more rows or more columns, at least as many rows are
+        needed at the call.
+    b: Of shape ``(..., m, k)``, or a vector ``(m,)``. Leading axes broadcast.
+    tolerance: The backward error to reach; ``sqrt(m + n) * eps`` unless given.
+    max_iterations: Steps of refinement before full precision takes over.
+    returns (RefinedSolution): ``x`` of shape ``(..., n, k)`` or ``(..., n)``, ``error``,
+        ``iterations`` and ``converged``, one for each matrix of the batch. The error is the larger
+        of ``|b - r - A x| / (|b| + |r| + |A| |x|)`` and ``|A^H r - c| / (|A| |r| + |c|)`` in the
         Euclidean and Frobenius' norm, which bounds the backward error of x up to a small factor
         (Higham 2002, lemma 20.6), or ``|b - A x| / (|b| + |A| |x|)`` where that is less.
-
-    Raises
-    ------
-    ShapeError
-        If shapes do not fit, or an option is negative.
-    DTypeError
-        For float32 and other dtypes of less than 64 bits a part.
-    LinAlgError
-        At run time, if a matrix is not of full rank, to the precision of float64.
+    raises ShapeError: If shapes do not fit, or an option is negative.
+    raises DTypeError: For float32 and other dtypes of less than 64 bits a part.
+    raises LinAlgError: At run time, if a matrix is not of full rank, to the precision of float64.
 
     See Also
     --------
@@ -179,10 +165,7 @@ def refined_lstsq(
     Three-precision GMRES-based iterative refinement for least squares problems). The gradient
     flows through ``x`` only, by the implicit formula, with one more such system.
 
-    Examples
-    --------
     >>> import numpy as np
-    >>> import magmagraph as mg
     >>> A = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     >>> x, error, iterations, converged = mg.linalg.refined_lstsq(A, np.array([1.0, 2.0, 3.0]))
     >>> x.eval().round(12)
@@ -229,12 +212,10 @@ def _samples() -> list[Sample]:
 
 
 REFINED_LSTSQ = Composite(
-    name="refined_lstsq",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=DOUBLE,
     function=refined_lstsq,
-    doc="The least squares solution of A x = b, factored in low precision and refined to high.",
     tests=Tests(
         samples=_samples,
         bad_samples=lambda: [

@@ -30,16 +30,10 @@ Array = np.ndarray[Any, Any]
 class Refined(NamedTuple):
     """What a refinement arrives at.
 
-    Attributes
-    ----------
-    value
-        The solution.
-    error
-        Its backward error.
-    steps
-        Steps of refinement in low precision; ``-1 - steps`` where full precision took over.
-    converged
-        Whether the error is within the tolerance.
+    value: The solution.
+    error: Its backward error.
+    steps: Steps of refinement in low precision; ``-1 - steps`` where full precision took over.
+    converged: Whether the error is within the tolerance.
     """
 
     value: Array

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Linalg, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Type
@@ -73,36 +74,21 @@ def _solve_flops(a: Type, b: Type) -> Extent:
     return batch * (dims.floor_div(2 * order * order * order, 3) + 2 * order * order * columns)
 
 
+@documented
 def solve(a: Any, b: Any) -> Node:
     """Solve systems of linear equations ``A x = b``.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex.
-    b
-        Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``; a vector only where it
-        has a single axis. The batch axes of both operands broadcast.
-
-    Returns
-    -------
-    Node
-        The solutions, of the shape of `b` with the broadcast batch, and the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square, or the extents do not fit.
-    LinAlgError
-        At run time, if a matrix is singular; the message says which of the batch.
+    a: Node or array of shape ``(..., n, n)``, float or complex.
+    b: Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``; a vector only where it has
+        a single axis. The batch axes of both operands broadcast.
+    returns: The solutions, of the shape of `b` with the broadcast batch, and the promoted dtype.
+    raises ShapeError: If the matrices are not square, or the extents do not fit.
+    raises LinAlgError: At run time, if a matrix is singular; the message says which of the batch.
 
     See Also
     --------
     triangular_solve, cho_solve, lu_solve, lstsq
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.solve([[3.0, 1.0], [1.0, 2.0]], [9.0, 8.0]).eval()
     array([2., 3.], dtype=float32)
     """
@@ -115,7 +101,6 @@ SOLVE = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The solutions of systems of linear equations.",
     rule=system_type,
     linalg=Linalg(factored=factored_solve),
     evaluate=_solve,
@@ -156,34 +141,20 @@ def _inv_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (negative(matmul(matmul(inverse, cotangent), inverse)),)
 
 
+@documented
 def inv(a: Any) -> Node:
     """Invert square matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex.
-
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `a`.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    LinAlgError
-        At run time, if a matrix is singular; the message says which of the batch.
+    a: Node or array of shape ``(..., n, n)``, float or complex.
+    returns: Of the shape and dtype of `a`.
+    raises ShapeError: If the matrices are not square.
+    raises LinAlgError: At run time, if a matrix is singular; the message says which of the batch.
 
     See Also
     --------
     solve : better where the inverse would be multiplied.
     pinv
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.inv([[2.0, 0.0], [0.0, 4.0]]).eval()
     array([[0.5 , 0.  ],
            [0.  , 0.25]], dtype=float32)
@@ -196,7 +167,6 @@ INV = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The inverses of square matrices.",
     rule=square_type,
     linalg=Linalg(factored=factored_inv, facts=_inv_facts),
     evaluate=lambda xp, a: checked("inv", *SINGULAR, xp.linalg.inv, a),
@@ -223,33 +193,17 @@ INV = Op(
 # With factors that are there already.
 
 
+@documented
 def lu_solve(factors: tuple[Any, Any], b: Any, trans: str | int = "N") -> Node:
     """Solve systems of linear equations whose matrices are factored by `lu_factor`.
 
-    Parameters
-    ----------
-    factors
-        What `lu_factor` returned: ``(lu, pivots)`` of square matrices.
-    b
-        Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``.
-    trans
-        "N" (or 0) solves ``A x = b``, "T" (1) ``A^T x = b``, "C" (2) ``A^H x = b``.
+    factors: What `lu_factor` returned: ``(lu, pivots)`` of square matrices.
+    b: Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``.
+    trans: "N" (or 0) solves ``A x = b``, "T" (1) ``A^T x = b``, "C" (2) ``A^H x = b``.
+    returns: The solutions, of the shape of `b` with the broadcast batch.
+    raises ShapeError: If the matrices are not square, or the extents do not fit.
+    raises LinAlgError: At run time, if a matrix is singular.
 
-    Returns
-    -------
-    Node
-        The solutions, of the shape of `b` with the broadcast batch.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square, or the extents do not fit.
-    LinAlgError
-        At run time, if a matrix is singular.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> factors = mg.linalg.lu_factor([[3.0, 1.0], [1.0, 2.0]])
     >>> mg.linalg.lu_solve(factors, [9.0, 8.0]).eval().round(4)
     array([2., 3.], dtype=float32)
@@ -275,31 +229,16 @@ def _code(call: Call, trans: str | int) -> str:
     return _CODES[trans]
 
 
+@documented
 def cho_solve(c: Any, b: Any, *, upper: bool = False) -> Node:
     """Solve systems of linear equations whose matrices are factored by `cholesky`.
 
-    Parameters
-    ----------
-    c
-        What `cholesky` returned, of shape ``(..., n, n)``; or SciPy's pair ``(c, lower)``.
-    b
-        Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``.
-    upper
-        Whether `c` is the upper factor.
+    c: What `cholesky` returned, of shape ``(..., n, n)``; or SciPy's pair ``(c, lower)``.
+    b: Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``.
+    upper: Whether `c` is the upper factor.
+    returns: The solutions, of the shape of `b` with the broadcast batch.
+    raises ShapeError: If the matrices are not square, or the extents do not fit.
 
-    Returns
-    -------
-    Node
-        The solutions, of the shape of `b` with the broadcast batch.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square, or the extents do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> factor = mg.linalg.cholesky([[4.0, 2.0], [2.0, 5.0]])
     >>> mg.linalg.cho_solve(factor, [8.0, 12.0]).eval()
     array([1., 2.], dtype=float32)
@@ -338,12 +277,10 @@ def _lu_solve_reference(factors: Any, b: Any, trans: str | int = "N") -> Any:
 
 
 LU_SOLVE = Composite(
-    name="lu_solve",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=lu_solve,
-    doc="Solutions with matrices that lu_factor has factored.",
     tests=Tests(
         samples=lambda: [
             Sample(
@@ -371,12 +308,10 @@ LU_SOLVE = Composite(
     numerics="reassoc",
 )
 CHO_SOLVE = Composite(
-    name="cho_solve",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=cho_solve,
-    doc="Solutions with matrices that cholesky has factored.",
     tests=Tests(
         samples=lambda: [
             Sample((np.linalg.cholesky(POSITIVE_DEFINITE), VECTOR)),

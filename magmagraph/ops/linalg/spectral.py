@@ -17,6 +17,7 @@ import numpy as np
 from ...dtypes import real_dtype
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Kind, Linalg, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Type
@@ -146,33 +147,21 @@ def _triangle(call: Call, uplo: str) -> bool:
     return uplo in "Ll"
 
 
+@documented
 def eigh(
     a: Any, UPLO: str = "L", *, subset_by_index: tuple[int, int] | None = None
 ) -> EighResult:
     """Compute eigenvalues and eigenvectors of Hermitian matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex, Hermitian.
-    UPLO
-        "L" or "U": the triangle that is read. The gradient lies in that triangle: what belongs
-        to an element and to its mirror image falls to the one that is read.
-    subset_by_index
-        First and last of the eigenvalues wanted, both counted from 0, the last one included.
-
-    Returns
-    -------
-    EighResult
-        ``eigenvalues`` of shape ``(..., n)``, real, ascending; ``eigenvectors`` of
-        ``(..., n, n)``, orthonormal columns. With a subset of k there are k of both.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square, or the subset does not lie within them.
-    LinAlgError
-        At run time, if the iteration does not converge for a matrix.
+    a: Node or array of shape ``(..., n, n)``, float or complex, Hermitian.
+    UPLO: "L" or "U": the triangle that is read. The gradient lies in that triangle: what belongs to
+        an element and to its mirror image falls to the one that is read.
+    subset_by_index: First and last of the eigenvalues wanted, both counted from 0, the last one
+        included.
+    returns (EighResult): ``eigenvalues`` of shape ``(..., n)``, real, ascending; ``eigenvectors``
+        of ``(..., n, n)``, orthonormal columns. With a subset of k there are k of both.
+    raises ShapeError: If the matrices are not square, or the subset does not lie within them.
+    raises LinAlgError: At run time, if the iteration does not converge for a matrix.
 
     Notes
     -----
@@ -185,9 +174,6 @@ def eigh(
     derivative of a sum of ``f(w)``. Where eigenvalues are closer than the root of eps, what the
     gradient has of the turn of their vectors loses ``eps / gap`` of its digits.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> w, V = mg.linalg.eigh([[2.0, 1.0], [1.0, 2.0]])
     >>> w.eval()
     array([1., 3.], dtype=float32)
@@ -225,7 +211,6 @@ EIGH = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Eigenvalues and eigenvectors of Hermitian matrices.",
     rule=_eigh_type,
     linalg=Linalg(facts=_eigh_facts),
     evaluate=_eigh,
@@ -285,35 +270,20 @@ def _eigvalsh_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (of_triangle(through, lower),)
 
 
+@documented
 def eigvalsh(a: Any, UPLO: str = "L") -> Node:
     """Compute the eigenvalues of Hermitian matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex, Hermitian.
-    UPLO
-        "L" or "U": the triangle that is read, and in which the gradient lies.
-
-    Returns
-    -------
-    Node
-        Of shape ``(..., n)``, real, ascending.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square.
-    LinAlgError
-        At run time, if the iteration does not converge for a matrix.
+    a: Node or array of shape ``(..., n, n)``, float or complex, Hermitian.
+    UPLO: "L" or "U": the triangle that is read, and in which the gradient lies.
+    returns: Of shape ``(..., n)``, real, ascending.
+    raises ShapeError: If the matrices are not square.
+    raises LinAlgError: At run time, if the iteration does not converge for a matrix.
 
     See Also
     --------
     eigh : what holds of gradients where eigenvalues are equal.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.eigvalsh([[2.0, 1.0], [1.0, 2.0]]).eval()
     array([1., 3.], dtype=float32)
     """
@@ -326,7 +296,6 @@ EIGVALSH = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The eigenvalues of Hermitian matrices.",
     rule=_eigvalsh_type,
     evaluate=_eigvalsh,
     gradient=_eigvalsh_gradient,

@@ -10,6 +10,7 @@ import numpy as np
 from ...dtypes import real_dtype
 from ...errors import GradientError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Type
@@ -141,6 +142,7 @@ def _sum_and_difference(left: Node | None, right: Node | None) -> tuple[Node, No
     return add(left, right), subtract(left, right)
 
 
+@documented
 def svd(
     a: Any,
     full_matrices: bool = True,
@@ -151,36 +153,20 @@ def svd(
 ) -> Any:
     """Compute singular values and singular vectors.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, n)``, float or complex.
-    full_matrices
-        Complete the shorter set of vectors to a basis: ``U`` of shape ``(..., m, m)`` and ``Vh``
-        of ``(..., n, n)``. Otherwise both have ``min(m, n)`` vectors, which is what gradients
-        exist for.
-    compute_uv
-        False gives the singular values alone, as `svdvals`.
-    hermitian
-        Take the matrices as Hermitian, reading only the lower triangles, which is faster.
-    k
-        Keep only so many of the largest singular values, with their vectors.
-
-    Returns
-    -------
-    SVDResult or Node
-        ``U``, ``S`` and ``Vh`` with ``A = U diag(S) Vh``; ``S`` of shape ``(..., min(m, n))``,
-        real, descending.
-
-    Raises
-    ------
-    ShapeError
-        If `a` has fewer than two axes, or fewer than `k` singular values; if `k` is given together
-        with `full_matrices`.
-    GradientError
-        From the gradient of those vectors of a full basis that the matrix does not determine.
-    LinAlgError
-        At run time, if the iteration does not converge, as for a matrix with NaN.
+    a: Node or array of shape ``(..., m, n)``, float or complex.
+    full_matrices: Complete the shorter set of vectors to a basis: ``U`` of shape ``(..., m, m)``
+        and ``Vh`` of ``(..., n, n)``. Otherwise both have ``min(m, n)`` vectors, which is what
+        gradients exist for.
+    compute_uv: False gives the singular values alone, as `svdvals`.
+    hermitian: Take the matrices as Hermitian, reading only the lower triangles, which is faster.
+    k: Keep only so many of the largest singular values, with their vectors.
+    returns (SVDResult or Node): ``U``, ``S`` and ``Vh`` with ``A = U diag(S) Vh``; ``S`` of shape
+        ``(..., min(m, n))``, real, descending.
+    raises ShapeError: If `a` has fewer than two axes, or fewer than `k` singular values; if `k` is
+        given together with `full_matrices`.
+    raises GradientError: From the gradient of those vectors of a full basis that the matrix does
+        not determine.
+    raises LinAlgError: At run time, if the iteration does not converge, as for a matrix with NaN.
 
     Notes
     -----
@@ -191,9 +177,6 @@ def svd(
     by a singular value of that size, and by the sum of two: vectors that belong to zero have no
     gradient of their own.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> U, S, Vh = mg.linalg.svd([[3.0, 0.0], [0.0, -2.0], [0.0, 0.0]], full_matrices=False)
     >>> S.eval()
     array([3., 2.], dtype=float32)
@@ -272,7 +255,6 @@ SVD = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Singular values and singular vectors.",
     rule=_svd_type,
     evaluate=_svd,
     gradient=_svd_gradient,
@@ -321,33 +303,19 @@ def _svdvals_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (matmul(multiply(left, expand_dims(cotangent, -2)), right),)
 
 
+@documented
 def svdvals(a: Any) -> Node:
     """Compute singular values.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, n)``, float or complex.
-
-    Returns
-    -------
-    Node
-        Of shape ``(..., min(m, n))``, real, descending.
-
-    Raises
-    ------
-    ShapeError
-        If `a` has fewer than two axes.
-    LinAlgError
-        At run time, if the iteration does not converge, as for a matrix with NaN.
+    a: Node or array of shape ``(..., m, n)``, float or complex.
+    returns: Of shape ``(..., min(m, n))``, real, descending.
+    raises ShapeError: If `a` has fewer than two axes.
+    raises LinAlgError: At run time, if the iteration does not converge, as for a matrix with NaN.
 
     See Also
     --------
     svd : what holds of gradients where singular values are equal.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.svdvals([[0.0, 3.0], [2.0, 0.0]]).eval()
     array([3., 2.], dtype=float32)
     """
@@ -366,7 +334,6 @@ SVDVALS = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="Singular values.",
     rule=_svdvals_type,
     evaluate=lambda xp, a: iterated(xp, "svdvals", lambda x: xp.linalg.svd(x, compute_uv=False), a),
     gradient=_svdvals_gradient,

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
@@ -26,34 +27,18 @@ __all__ = [
 ]
 
 
+@documented
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """Solve ``tensordot(a, x, x.ndim) = b`` for a tensor x.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``b.shape + x.shape``, the product of whose extents is that of `b`
+    a: Node or array of shape ``b.shape + x.shape``, the product of whose extents is that of `b`
         squared.
-    b
-        Node or array.
-    axes
-        Axes of `a` that are moved to the end first.
+    b: Node or array.
+    axes: Axes of `a` that are moved to the end first.
+    returns: Of the shape of the last axes of `a`.
+    raises ShapeError: If `a` does not have as many elements for x as for `b`.
+    raises LinAlgError: At run time, if `a` is singular.
 
-    Returns
-    -------
-    Node
-        Of the shape of the last axes of `a`.
-
-    Raises
-    ------
-    ShapeError
-        If `a` does not have as many elements for x as for `b`.
-    LinAlgError
-        At run time, if `a` is singular.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> a, b = mg.input("a", (6, 2, 3)), mg.input("b", (6,))
     >>> mg.linalg.tensorsolve(a, b).shape
     (2, 3)
@@ -73,31 +58,16 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     return reshape(found, shape)
 
 
+@documented
 def tensorinv(a: Any, ind: int = 2) -> Node:
     """Invert a tensor as the linear map that `tensordot` makes of it.
 
-    Parameters
-    ----------
-    a
-        Node or array, its first `ind` axes with as many elements as the others.
-    ind
-        How many axes of `a` belong to the result of the map.
+    a: Node or array, its first `ind` axes with as many elements as the others.
+    ind: How many axes of `a` belong to the result of the map.
+    returns: Of shape ``a.shape[ind:] + a.shape[:ind]``.
+    raises ShapeError: If both parts do not have as many elements, or `ind` is not positive.
+    raises LinAlgError: At run time, if `a` is singular.
 
-    Returns
-    -------
-    Node
-        Of shape ``a.shape[ind:] + a.shape[:ind]``.
-
-    Raises
-    ------
-    ShapeError
-        If both parts do not have as many elements, or `ind` is not positive.
-    LinAlgError
-        At run time, if `a` is singular.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.tensorinv(mg.input("a", (4, 6, 8, 3))).shape
     (8, 3, 4, 6)
     """
@@ -118,12 +88,10 @@ def tensorinv(a: Any, ind: int = 2) -> Node:
 _TENSOR = np.eye(6).reshape(6, 2, 3) + 0.1 * np.cos(np.arange(36.0)).reshape(6, 2, 3)
 
 TENSORSOLVE = Composite(
-    name="tensorsolve",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=tensorsolve,
-    doc="Solutions of tensor equations.",
     tests=Tests(
         samples=lambda: [
             Sample((_TENSOR, np.linspace(-1.0, 1.5, 6))),
@@ -138,12 +106,10 @@ TENSORSOLVE = Composite(
 )
 
 TENSORINV = Composite(
-    name="tensorinv",
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
     function=tensorinv,
-    doc="Inverses of tensors as linear maps.",
     tests=Tests(
         samples=lambda: [Sample((_TENSOR,), {"ind": 1})],
         bad_samples=lambda: [

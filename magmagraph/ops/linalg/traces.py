@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node, as_operand
@@ -33,27 +34,14 @@ __all__ = [
 ]
 
 
+@documented
 def matrix_transpose(x: Any) -> Node:
     """Exchange the last two axes.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``, of any dtype.
+    x: Node or array of shape ``(..., m, n)``, of any dtype.
+    returns: Of shape ``(..., n, m)``; not conjugated.
+    raises ShapeError: If `x` has fewer than two axes.
 
-    Returns
-    -------
-    Node
-        Of shape ``(..., n, m)``; not conjugated.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.matrix_transpose(mg.input("x", ("batch", 2, 3))).shape
     (batch, 3, 2)
     """
@@ -62,29 +50,15 @@ def matrix_transpose(x: Any) -> Node:
     return swapaxes(node, -1, -2)
 
 
+@documented
 def diagonal(x: Any, *, offset: int = 0) -> Node:
     """Take the diagonals of matrices.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``, of any dtype.
-    offset
-        How far above the main diagonal; a negative one below.
+    x: Node or array of shape ``(..., m, n)``, of any dtype.
+    offset: How far above the main diagonal; a negative one below.
+    returns: Of shape ``(..., k)``: ``k = min(m, n)`` for the main diagonal.
+    raises ShapeError: If `x` has fewer than two axes.
 
-    Returns
-    -------
-    Node
-        Of shape ``(..., k)``: ``k = min(m, n)`` for the main diagonal.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.diagonal([[1.0, 2.0], [3.0, 4.0]]).eval()
     array([1., 4.], dtype=float32)
     """
@@ -108,31 +82,16 @@ def _diagonal(call: Call, node: Node, offset: int) -> Node:
     return TAKE(flat, places, axis=flat.ndim - 1, mode="clip")
 
 
+@documented
 def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Node:
     """Add up the diagonals of matrices.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``.
-    offset
-        How far above the main diagonal; a negative one below.
-    dtype
-        Of the sum; that of `mg.sum` unless said.
+    x: Node or array of shape ``(..., m, n)``.
+    offset: How far above the main diagonal; a negative one below.
+    dtype: Of the sum; that of `mg.sum` unless said.
+    returns: Of shape ``(...)``.
+    raises ShapeError: If `x` has fewer than two axes.
 
-    Returns
-    -------
-    Node
-        Of shape ``(...)``.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.trace([[1.0, 2.0], [3.0, 4.0]]).eval()
     array(5., dtype=float32)
     """
@@ -141,11 +100,9 @@ def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Node:
 
 
 MATRIX_TRANSPOSE = Composite(
-    name="matrix_transpose",
     kind=Kind.LAYOUT,
     dtypes=INEXACT,
     function=matrix_transpose,
-    doc="The last two axes exchanged.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,)), Sample((np.arange(6).reshape(2, 3),))],
         bad_samples=lambda: [
@@ -162,7 +119,6 @@ DIAGONAL = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=diagonal,
-    doc="The diagonals of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,)),
@@ -185,7 +141,6 @@ TRACE = Composite(
     namespace="linalg",
     dtypes=INEXACT,
     function=trace,
-    doc="The sums of the diagonals of matrices.",
     tests=Tests(
         samples=lambda: [
             Sample((SQUARES,)),

@@ -9,6 +9,7 @@ import numpy as np
 from ...dtypes import is_complex
 from ...errors import LinAlgError, ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Type
@@ -217,6 +218,7 @@ def _gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     return part, by_b
 
 
+@documented
 def triangular_solve(
     a: Any, b: Any, trans: str | int = "N", lower: bool = False, unit_diagonal: bool = False
 ) -> Node:
@@ -224,35 +226,16 @@ def triangular_solve(
 
     Also under SciPy's name, ``mg.linalg.solve_triangular``.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., n, n)``, float or complex. Only one triangle is read.
-    b
-        Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``. The batch axes of both
+    a: Node or array of shape ``(..., n, n)``, float or complex. Only one triangle is read.
+    b: Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``. The batch axes of both
         operands broadcast.
-    trans
-        "N" (or 0) solves ``A x = b``, "T" (1) ``A^T x = b``, "C" (2) ``A^H x = b``.
-    lower
-        The triangle of `a` that is read.
-    unit_diagonal
-        Take the diagonal as ones, without reading it.
+    trans: "N" (or 0) solves ``A x = b``, "T" (1) ``A^T x = b``, "C" (2) ``A^H x = b``.
+    lower: The triangle of `a` that is read.
+    unit_diagonal: Take the diagonal as ones, without reading it.
+    returns: The solutions, of the shape of `b` with the broadcast batch.
+    raises ShapeError: If the matrices are not square, or the extents do not fit.
+    raises LinAlgError: At run time, if a diagonal has a zero; the message says which.
 
-    Returns
-    -------
-    Node
-        The solutions, of the shape of `b` with the broadcast batch.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices are not square, or the extents do not fit.
-    LinAlgError
-        At run time, if a diagonal has a zero; the message says which.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linalg.triangular_solve([[2.0, 0.0], [1.0, 4.0]], [2.0, 9.0], lower=True).eval()
     array([1., 2.], dtype=float32)
     """
@@ -305,7 +288,6 @@ TRIANGULAR_SOLVE = Op(
     kind=Kind.LINALG,
     namespace="linalg",
     dtypes=LAPACK,
-    doc="The solutions of systems with triangular matrices.",
     rule=system_type,
     attributes={
         "lower": "bool",

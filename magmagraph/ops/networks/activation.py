@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import INEXACT, Composite, Kind, Op, Sample, Tests
@@ -94,49 +95,31 @@ relu, RELU = unary(
 
 
 @grouped
+@documented
 def log_sigmoid(x: Any) -> Node:
     """Evaluate the logarithm of the sigmoid, exact also where that underflows.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.log_sigmoid([-1000.0, 0.0]).eval().round(4)
     array([-1.000e+03, -6.931e-01], dtype=float32)
     """
     return -softplus(-floating(x))
 
 
+@documented
 def log1mexp(x: Any) -> Node:
     """Evaluate log(1 - exp(-x)) for positive x, exact at both ends.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`; -inf at 0, NaN below.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`; -inf at 0, NaN below.
 
     Notes
     -----
     Mächler, "Accurately computing ``log(1 - exp(-|a|))``", 2012: the two forms change places at
     log(2).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.log1mexp([1e-6, 1.0]).eval().round(4)
     array([-13.8155,  -0.4587], dtype=float32)
     """
@@ -186,10 +169,8 @@ RECORDS: tuple[Op | Composite, ...] = (
         more=np.array([-500.0, 20.0]),
     ),
     Composite(
-        name="log1mexp",
         kind=Kind.ELEMENTWISE,
         function=log1mexp,
-        doc="Evaluate log(1 - exp(-x)) for positive x.",
         tests=Tests(
             samples=lambda: [
                 Sample((POSITIVE,)),

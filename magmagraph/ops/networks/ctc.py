@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kernel, Kind, Op, Refusal, Sample, Tests
@@ -179,6 +180,7 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 @grouped
+@documented
 def ctc_loss(
     logits: Any,
     labels: Any,
@@ -196,38 +198,21 @@ def ctc_loss(
     joined and blanks are left out; A. Graves et al., "Connectionist temporal classification", ICML
     2006, equations 5 to 8, in logarithms throughout.
 
-    Parameters
-    ----------
-    logits
-        Node or array of shape ``(N, T, C)``: scores of the classes at each step. Log-probabilities
-        do as well, being their own log-softmax. Or ``(T, C)``: a batch of one, without its axis.
-    labels
-        Integers of shape ``(N, S)``: the classes, without blanks; what lies behind a sequence's
+    logits: Node or array of shape ``(N, T, C)``: scores of the classes at each step.
+        Log-probabilities do as well, being their own log-softmax. Or ``(T, C)``: a batch of one,
+        without its axis.
+    labels: Integers of shape ``(N, S)``: the classes, without blanks; what lies behind a sequence's
         length may be anything.
-    logit_lengths
-        Integers of shape ``(N,)``: how many steps count. All of them unless said.
-    label_lengths
-        Integers of shape ``(N,)``: how many labels count. All of them unless said.
-    blank
-        The class that is no label.
-    reduction
-        "mean" over the sequences (not divided by their lengths), "sum", or "none".
-    zero_infinity
-        Take an infinite loss as 0.
-
-    Returns
-    -------
-    Node
-        A scalar, or of shape ``(N,)`` with "none"; of the float dtype of `logits`, computed in
+    logit_lengths: Integers of shape ``(N,)``: how many steps count. All of them unless said.
+    label_lengths: Integers of shape ``(N,)``: how many labels count. All of them unless said.
+    blank: The class that is no label.
+    reduction: "mean" over the sequences (not divided by their lengths), "sum", or "none".
+    zero_infinity: Take an infinite loss as 0.
+    returns: A scalar, or of shape ``(N,)`` with "none"; of the float dtype of `logits`, computed in
         float64. Where labels have no alignment (too few steps) the loss is infinite and its
         gradient 0. First and second derivatives are exact; third ones are refused.
-
-    Raises
-    ------
-    DTypeError
-        If labels or lengths are not integers.
-    ShapeError
-        If the shapes do not fit, or `blank` is not a class.
+    raises DTypeError: If labels or lengths are not integers.
+    raises ShapeError: If the shapes do not fit, or `blank` is not a class.
 
     Examples
     --------
@@ -325,10 +310,8 @@ _LOGITS = 1.3 * np.sin(1.9 * np.arange(1.0, 31.0)).reshape(2, 5, 3)
 _LABELS = np.array([[1, 2], [2, 2]])
 
 CTC_LOSS = Composite(
-    name="ctc_loss",
     kind=Kind.INDEX,
     function=ctc_loss,
-    doc="How improbable label sequences are, over all their alignments.",
     tests=Tests(
         samples=lambda: [
             Sample((_LOGITS, _LABELS)),

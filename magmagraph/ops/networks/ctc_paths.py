@@ -28,14 +28,10 @@ DOUBLE = np.dtype(np.float64)
 class Paths:
     """The states of a batch of label sequences, and what they emit.
 
-    Parameters
-    ----------
-    logs
-        Log-probabilities, of shape (N, T, C).
-    labels, lengths, counts
-        Of shapes (N, S), (N,) and (N,): classes, steps of time and labels that count.
-    direction
-        Of the shape of `logs`, or None.
+    logs: Log-probabilities, of shape (N, T, C).
+    labels, lengths, counts: Of shapes (N, S), (N,) and (N,): classes, steps of time and labels that
+        count.
+    direction: Of the shape of `logs`, or None.
     """
 
     def __init__(

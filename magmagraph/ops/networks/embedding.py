@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -23,31 +24,18 @@ __all__ = ["embedding"]
 
 
 @grouped
+@documented
 def embedding(ids: Any, table: Any, *, padding_index: int | None = None) -> Node:
     """Look up rows of a table.
 
-    Parameters
-    ----------
-    ids
-        Integers of any shape: positions of rows. Those outside of the table mean the nearest row,
+    ids: Integers of any shape: positions of rows. Those outside of the table mean the nearest row,
         since a kernel cannot raise; constant ones are checked at once.
-    table
-        Node or array of shape ``(rows, ...)``: a variable, as a rule.
-    padding_index
-        Ids that equal it get that row too, but no gradient flows from them: the row stays as it
-        is in training.
-
-    Returns
-    -------
-    Node
-        Of shape ``ids.shape + table.shape[1:]`` and the table's float dtype.
-
-    Raises
-    ------
-    DTypeError
-        If the ids are not integers.
-    ShapeError
-        If a constant id is out of range, or `padding_index` is.
+    table: Node or array of shape ``(rows, ...)``: a variable, as a rule.
+    padding_index: Ids that equal it get that row too, but no gradient flows from them: the row
+        stays as it is in training.
+    returns: Of shape ``ids.shape + table.shape[1:]`` and the table's float dtype.
+    raises DTypeError: If the ids are not integers.
+    raises ShapeError: If a constant id is out of range, or `padding_index` is.
 
     Notes
     -----
@@ -57,9 +45,6 @@ def embedding(ids: Any, table: Any, *, padding_index: int | None = None) -> Node
     update as one step that adds to the looked-up rows in place, and no array of the table's size is
     made. What needs the whole gradient (momentum, Adam, weight decay, a norm that clips) makes it.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> table = mg.var("table", init=[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
     >>> rows = mg.embedding(mg.constant([2, 0, 2]), table)
     >>> rows.eval()
@@ -101,10 +86,8 @@ _TABLE = np.linspace(-1.0, 2.0, 12).reshape(4, 3)
 _IDS = np.array([[3, 0], [1, 3]])
 
 EMBEDDING = Composite(
-    name="embedding",
     kind=Kind.INDEX,
     function=embedding,
-    doc="Rows of a table, looked up by integers.",
     tests=Tests(
         samples=lambda: [
             Sample((_IDS, _TABLE)),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
@@ -23,24 +24,14 @@ _SELU_ALPHA = 1.6732632423543772
 
 
 @grouped
+@documented
 def elu(x: Any, alpha: Any = 1.0) -> Node:
     """Evaluate x where it is positive, else alpha * (exp(x) - 1).
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    alpha
-        Number, array or node, broadcast against `x`.
+    x: Node or array; ints become floats.
+    alpha: Number, array or node, broadcast against `x`.
+    returns: Of the broadcast shape and the float dtype. The gradient at 0 is alpha.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the float dtype. The gradient at 0 is alpha.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.elu([-1.0, 2.0]).eval().round(4)
     array([-0.6321,  2.    ], dtype=float32)
     """
@@ -51,26 +42,17 @@ def elu(x: Any, alpha: Any = 1.0) -> Node:
 
 
 @grouped
+@documented
 def selu(x: Any) -> Node:
     """Evaluate the scaled exponential linear unit, 1.0507 elu(x, 1.6733).
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`.
 
     Notes
     -----
     Klambauer et al., "Self-normalizing neural networks", 2017, equation 2.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.selu([-1.0, 2.0]).eval().round(4)
     array([-1.1113,  2.1014], dtype=float32)
     """
@@ -78,28 +60,18 @@ def selu(x: Any) -> Node:
 
 
 @grouped
+@documented
 def celu(x: Any, alpha: Any = 1.0) -> Node:
     """Evaluate x where it is positive, else alpha * (exp(x / alpha) - 1).
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    alpha
-        Number, array or node, broadcast against `x`.
-
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the float dtype. The gradient at 0 is 1, whatever alpha is.
+    x: Node or array; ints become floats.
+    alpha: Number, array or node, broadcast against `x`.
+    returns: Of the broadcast shape and the float dtype. The gradient at 0 is 1, whatever alpha is.
 
     Notes
     -----
     Barron, "Continuously differentiable exponential linear units", 2017, equation 2.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.celu([-1.0, 2.0], 2.0).eval().round(4)
     array([-0.7869,  2.    ], dtype=float32)
     """
@@ -109,22 +81,13 @@ def celu(x: Any, alpha: Any = 1.0) -> Node:
 
 
 @grouped
+@documented
 def softsign(x: Any) -> Node:
     """Evaluate x / (1 + abs(x)).
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.softsign([-1.0, 0.0, 3.0]).eval()
     array([-0.5 ,  0.  ,  0.75], dtype=float32)
     """
@@ -133,33 +96,19 @@ def softsign(x: Any) -> Node:
 
 
 @grouped
+@documented
 def squareplus(x: Any, b: float = 4.0) -> Node:
     """Evaluate (x + sqrt(x**2 + b)) / 2, without cancellation for negative x.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    b
-        How round the corner at 0 is: a positive number.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If `b` is not positive.
+    x: Node or array; ints become floats.
+    b: How round the corner at 0 is: a positive number.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If `b` is not positive.
 
     Notes
     -----
     Barron, "Squareplus: a softplus-like algebraic rectifier", 2021, equation 1.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.squareplus([-1e6, 0.0, 3.0]).eval().round(7)
     array([1.0000000e-06, 1.0000000e+00, 3.3027756e+00], dtype=float32)
     """
@@ -174,23 +123,14 @@ def squareplus(x: Any, b: float = 4.0) -> Node:
 
 
 @grouped
+@documented
 def tanhshrink(x: Any) -> Node:
     """Evaluate x - tanh(x).
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. It is a difference: its error is up to 16
+        roundings of x, and so it has no digits where x**2 is below a rounding of 1.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. It is a difference: its error is up to 16 roundings
-        of x, and so it has no digits where x**2 is below a rounding of 1.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.tanhshrink([0.0, 2.0]).eval().round(4)
     array([0.   , 1.036], dtype=float32)
     """
@@ -208,10 +148,8 @@ def _squareplus_reference(x: Any, b: float = 4.0) -> Any:
 
 
 SQUAREPLUS = Composite(
-    name="squareplus",
     kind=Kind.ELEMENTWISE,
     function=squareplus,
-    doc="Evaluate (x + sqrt(x**2 + b)) / 2.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL,)),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import Composite, Kind, Op, Scalar
@@ -21,34 +22,21 @@ from .activation import activation, sigmoid, softplus
 
 
 @grouped
+@documented
 def gelu(x: Any, approximate: bool | str = False) -> Node:
     """Multiply by the probability that a standard normal variable is smaller.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    approximate
-        False (PyTorch's "none"): ``x/2 * erfc(-x/sqrt(2))``. True ("tanh"): the form with tanh.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times infinity,
-        but with `approximate`.
-
-    Raises
-    ------
-    ConfigError
-        If `approximate` is another word.
+    x: Node or array; ints become floats.
+    approximate: False (PyTorch's "none"): ``x/2 * erfc(-x/sqrt(2))``. True ("tanh"): the form with
+        tanh.
+    returns: Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times
+        infinity, but with `approximate`.
+    raises ConfigError: If `approximate` is another word.
 
     Notes
     -----
     Hendrycks and Gimpel, "Gaussian error linear units", 2016, section 2.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.gelu([-1.0, 2.0]).eval().round(4)
     array([-0.1587,  1.9545], dtype=float32)
     >>> mg.gelu([-1.0, 2.0], approximate=True).eval().round(4)
@@ -116,22 +104,14 @@ GELU_TANH = Op(
 
 
 @grouped
+@documented
 def silu(x: Any) -> Node:
     """Multiply each element by its sigmoid.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times
+        infinity.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times infinity.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.silu([-1.0, 2.0]).eval().round(4)
     array([-0.2689,  1.7616], dtype=float32)
     """
@@ -140,26 +120,18 @@ def silu(x: Any) -> Node:
 
 
 @grouped
+@documented
 def mish(x: Any) -> Node:
     """Multiply each element by the hyperbolic tangent of its softplus.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times infinity.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times
+        infinity.
 
     Notes
     -----
     Misra, "Mish: a self regularized non-monotonic activation function", 2019.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.mish([-1.0, 2.0]).eval().round(4)
     array([-0.3034,  1.944 ], dtype=float32)
     """

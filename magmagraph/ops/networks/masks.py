@@ -9,6 +9,7 @@ import numpy as np
 from ...dtypes import is_integer
 from ...errors import DTypeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -31,24 +32,15 @@ def seen(length: Extent, other: Extent) -> Node:
 
 
 @grouped
+@documented
 def causal_mask(length: Extent | str, other: Extent | str | None = None) -> Node:
     """Return where a query may see a key that does not come after it.
 
-    Parameters
-    ----------
-    length
-        Number of queries: an int or a dimension.
-    other
-        Number of keys; as many unless said.
+    length: Number of queries: an int or a dimension.
+    other: Number of keys; as many unless said.
+    returns: Bool, of shape ``(length, other)``: true where the key's position is at most the
+        query's.
 
-    Returns
-    -------
-    Node
-        Bool, of shape ``(length, other)``: true where the key's position is at most the query's.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.causal_mask(3).eval().astype(int)
     array([[1, 0, 0],
            [1, 1, 0],
@@ -59,30 +51,16 @@ def causal_mask(length: Extent | str, other: Extent | str | None = None) -> Node
 
 
 @grouped
+@documented
 def padding_mask(lengths: Any, length: Extent | str) -> Node:
     """Return which positions lie within sequences of given lengths.
 
-    Parameters
-    ----------
-    lengths
-        Node or array of integers: how many positions of each sequence count.
-    length
-        The extent of the new last axis: an int or a dimension.
+    lengths: Node or array of integers: how many positions of each sequence count.
+    length: The extent of the new last axis: an int or a dimension.
+    returns: Bool, of the shape of `lengths` and an axis of `length`. For attention over keys, give
+        it axes for heads and queries: ``mask[:, None, None, :]``.
+    raises DTypeError: If the lengths are not integers.
 
-    Returns
-    -------
-    Node
-        Bool, of the shape of `lengths` and an axis of `length`. For attention over keys, give it
-        axes for heads and queries: ``mask[:, None, None, :]``.
-
-    Raises
-    ------
-    DTypeError
-        If the lengths are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.padding_mask(mg.constant([1, 3]), 3).eval().astype(int)
     array([[1, 0, 0],
            [1, 1, 1]])
@@ -103,10 +81,8 @@ def padding_mask(lengths: Any, length: Extent | str) -> Node:
 # Records.
 
 CAUSAL_MASK = Composite(
-    name="causal_mask",
     kind=Kind.INDEX,
     function=causal_mask,
-    doc="Where a query may see a key that does not come after it.",
     tests=Tests(
         samples=lambda: [Sample((), {"length": 4}), Sample((), {"length": 2, "other": 5})],
         reference=lambda length, other=None: np.tril(
@@ -119,10 +95,8 @@ CAUSAL_MASK = Composite(
 
 
 PADDING_MASK = Composite(
-    name="padding_mask",
     kind=Kind.INDEX,
     function=padding_mask,
-    doc="Which positions lie within sequences of given lengths.",
     tests=Tests(
         samples=lambda: [
             Sample((np.array([2, 0, 7]),), {"length": 4}),

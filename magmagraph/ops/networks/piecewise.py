@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import BadSample, Composite, Kind, Sample, Tests
@@ -39,26 +40,17 @@ _FAR = np.array([-7.0, -3.5, -2.0, 0.5, 2.5, 4.5, 7.5])
 
 
 @grouped
+@documented
 def relu6(x: Any) -> Node:
     """Limit values to [0, 6].
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. At 0 and 6 the gradient is 0, as JAX has it.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. At 0 and 6 the gradient is 0, as JAX has it.
 
     Notes
     -----
     Krizhevsky, "Convolutional deep belief networks on CIFAR-10", 2010.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.relu6([-2.0, 3.0, 8.0]).eval()
     array([0., 3., 6.], dtype=float32)
     """
@@ -67,22 +59,13 @@ def relu6(x: Any) -> Node:
 
 
 @grouped
+@documented
 def hard_sigmoid(x: Any) -> Node:
     """Evaluate relu6(x + 3) / 6: a sigmoid of straight pieces.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. At -3 and 3 the gradient is 0, as JAX has it.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. At -3 and 3 the gradient is 0, as JAX has it.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.hard_sigmoid([-4.0, 0.0, 1.5]).eval()
     array([0.  , 0.5 , 0.75], dtype=float32)
     """
@@ -90,26 +73,17 @@ def hard_sigmoid(x: Any) -> Node:
 
 
 @grouped
+@documented
 def hard_silu(x: Any) -> Node:
     """Multiply each element by its hard_sigmoid; also named `hard_swish`.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. The gradient is 0 at -3 and 1 at 3, as JAX has it.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. The gradient is 0 at -3 and 1 at 3, as JAX has it.
 
     Notes
     -----
     Howard et al., "Searching for MobileNetV3", 2019, section 5.2.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.hard_silu([-4.0, 1.5, 4.0]).eval()
     array([-0.   ,  1.125,  4.   ], dtype=float32)
     """
@@ -118,22 +92,13 @@ def hard_silu(x: Any) -> Node:
 
 
 @grouped
+@documented
 def sparse_plus(x: Any) -> Node:
     """Evaluate 0 up to -1, x from 1 on, and (x + 1)**2 / 4 between.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.sparse_plus([-2.0, 0.0, 3.0]).eval()
     array([0.  , 0.25, 3.  ], dtype=float32)
     """
@@ -144,47 +109,28 @@ def sparse_plus(x: Any) -> Node:
 
 
 @grouped
+@documented
 def sparse_sigmoid(x: Any) -> Node:
     """Limit (x + 1) / 2 to [0, 1]: the derivative of sparse_plus.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`. At -1 and 1 the gradient is 1/4.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. At -1 and 1 the gradient is 1/4.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.sparse_sigmoid([-2.0, 0.5, 3.0]).eval()
     array([0.  , 0.75, 1.  ], dtype=float32)
     """
     return minimum(maximum(multiply(add(floating(x), 1.0), 0.5), 0.0), 1.0)
 
 
+@documented
 def threshold(x: Any, threshold: Any, value: Any) -> Node:
     """Keep values above a threshold and replace all others.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    threshold, value
-        Numbers, arrays or nodes, broadcast against `x`.
-
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the float dtype of `x`; `value` stands where `x` is at most
+    x: Node or array; ints become floats.
+    threshold, value: Numbers, arrays or nodes, broadcast against `x`.
+    returns: Of the broadcast shape and the float dtype of `x`; `value` stands where `x` is at most
         the threshold.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.threshold([0.5, 1.0, 2.0], 1.0, -1.0).eval()
     array([-1., -1.,  2.], dtype=float32)
     """
@@ -198,29 +144,15 @@ def _check_width(name: str, width: float) -> None:
 
 
 @grouped
+@documented
 def hardshrink(x: Any, width: float = 0.5) -> Node:
     """Set values in ``[-width, width]`` to 0.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    width
-        A number, at least 0.
+    x: Node or array; ints become floats.
+    width: A number, at least 0.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If `width` is negative.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If `width` is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.hardshrink([-2.0, 0.25, 1.0]).eval()
     array([-2.,  0.,  1.], dtype=float32)
     """
@@ -231,30 +163,16 @@ def hardshrink(x: Any, width: float = 0.5) -> Node:
 
 
 @grouped
+@documented
 def softshrink(x: Any, width: float = 0.5) -> Node:
     """Move values towards 0 by a width, and no further than 0.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    width
-        A number, at least 0.
+    x: Node or array; ints become floats.
+    width: A number, at least 0.
+    returns: Of the shape and float dtype of `x`. The gradient is 0 at both ends of the interval
+        that becomes 0.
+    raises ShapeError: If `width` is negative.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. The gradient is 0 at both ends of the interval that
-        becomes 0.
-
-    Raises
-    ------
-    ShapeError
-        If `width` is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.softshrink([-2.0, 0.25, 1.0]).eval()
     array([-1.5,  0. ,  0.5], dtype=float32)
     """
@@ -315,10 +233,8 @@ RECORDS = (
         lambda x: np.clip((x + 1) / 2, 0.0, 1.0),
     ),
     Composite(
-        name="threshold",
         kind=Kind.ELEMENTWISE,
         function=threshold,
-        doc="Keep values above a threshold and replace all others.",
         tests=Tests(
             samples=lambda: [
                 Sample((REAL,), {"threshold": 0.5, "value": -3.0}),

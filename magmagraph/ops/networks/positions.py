@@ -11,6 +11,7 @@ from ...config import config
 from ...dtypes import canonical
 from ...errors import ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
@@ -50,6 +51,7 @@ def _check_even(name: str, width: Any) -> int:
 
 
 @grouped
+@documented
 def positional_encoding(
     length: Extent | str, features: int, *, base: float = 10000.0, dtype: Any = None
 ) -> Node:
@@ -58,30 +60,13 @@ def positional_encoding(
     ``sin(p / base**(2 i / features))`` at feature 2 i, the cosine behind it; A. Vaswani et al.,
     "Attention is all you need", NIPS 2017, section 3.5.
 
-    Parameters
-    ----------
-    length
-        The number of positions: an int or a dimension.
-    features
-        An even number.
-    base
-        The longest wavelength is 2 pi times it.
-    dtype
-        Of the result; `mg.config.float_dtype` unless said.
+    length: The number of positions: an int or a dimension.
+    features: An even number.
+    base: The longest wavelength is 2 pi times it.
+    dtype: Of the result; `mg.config.float_dtype` unless said.
+    returns: Of shape ``(length, features)``.
+    raises ShapeError: If `features` is not an even number.
 
-    Returns
-    -------
-    Node
-        Of shape ``(length, features)``.
-
-    Raises
-    ------
-    ShapeError
-        If `features` is not an even number.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.positional_encoding(2, 4).eval().round(3)
     array([[0.   , 1.   , 0.   , 1.   ],
            [0.841, 0.54 , 0.01 , 1.   ]], dtype=float32)
@@ -90,11 +75,12 @@ def positional_encoding(
     (count,) = dims.parse_shape((length,))
     angles = _angles(IOTA(shape=(count,), axis=0, dtype=INT32), width // 2, base)
     pairs = stack([sin(angles), cos(angles)], axis=-1)
-    wanted = config.float_dtype if dtype is None else canonical(dtype)
-    return cast(reshape(pairs, (count, width)), wanted)
+    target = config.float_dtype if dtype is None else canonical(dtype)
+    return cast(reshape(pairs, (count, width)), target)
 
 
 @grouped
+@documented
 def apply_rotary(
     x: Any, positions: Any = None, *, base: float = 10000.0, interleaved: bool = False
 ) -> Node:
@@ -103,31 +89,15 @@ def apply_rotary(
     J. Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021, equation
     34: products of queries and keys then depend on the difference of their positions.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., length, features)``, the number of features even: queries
-        or keys.
-    positions
-        Integers that broadcast to ``(..., length)``; 0, 1, 2, ... unless said.
-    base
-        Pair i is turned by ``position / base**(2 i / features)``.
-    interleaved
-        Pairs are features 2 i and 2 i + 1; else i and ``features / 2 + i``.
+    x: Node or array of shape ``(..., length, features)``, the number of features even: queries or
+        keys.
+    positions: Integers that broadcast to ``(..., length)``; 0, 1, 2, ... unless said.
+    base: Pair i is turned by ``position / base**(2 i / features)``.
+    interleaved: Pairs are features 2 i and 2 i + 1; else i and ``features / 2 + i``.
+    returns: Of the shape and float dtype of `x`.
+    raises ShapeError: If the number of features is odd or not known, or `x` has fewer than two
+        axes.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If the number of features is odd or not known, or `x` has fewer than two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.apply_rotary([[1.0, 0.0], [1.0, 0.0]]).eval().round(4)
     array([[1.    , 0.    ],
            [0.5403, 0.8415]], dtype=float32)
@@ -192,10 +162,8 @@ def _rotary_reference(
 _FEATURES = np.cos(np.arange(24.0)).reshape(2, 3, 4)
 
 POSITIONAL_ENCODING = Composite(
-    name="positional_encoding",
     kind=Kind.INDEX,
     function=positional_encoding,
-    doc="Sines and cosines of positions.",
     tests=Tests(
         samples=lambda: [
             Sample((), {"length": 5, "features": 6}),
@@ -211,10 +179,8 @@ POSITIONAL_ENCODING = Composite(
     no_gradient="a function of positions alone",
 )
 APPLY_ROTARY = Composite(
-    name="apply_rotary",
     kind=Kind.LAYOUT,
     function=apply_rotary,
-    doc="Pairs of features turned by angles that grow with the position.",
     tests=Tests(
         samples=lambda: [
             Sample((_FEATURES,)),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.lines import grouped
 from ...ir.op import BadSample, Call, Composite, Kind, Op, Sample, Tests
@@ -20,24 +21,14 @@ from .activation import activation, sigmoid
 
 
 @grouped
+@documented
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Node:
     """Multiply negative values by a small slope.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    negative_slope
-        Number, array or node, broadcast against `x`.
+    x: Node or array; ints become floats.
+    negative_slope: Number, array or node, broadcast against `x`.
+    returns: Of the broadcast shape and the float dtype. The gradient at 0 is 1.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the float dtype. The gradient at 0 is 1.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.leaky_relu([-2.0, 3.0], 0.1).eval()
     array([-0.2,  3. ], dtype=float32)
     """
@@ -46,33 +37,19 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Node:
 
 
 @grouped
+@documented
 def glu(x: Any, axis: int = -1) -> Node:
     """Multiply the first half of an axis by the sigmoid of the second.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis, of even extent.
-
-    Returns
-    -------
-    Node
-        Of the float dtype; the axis has half its extent.
-
-    Raises
-    ------
-    ShapeError
-        If the extent is odd, or the axis out of range.
+    x: Node or array; ints become floats.
+    axis: The axis, of even extent.
+    returns: Of the float dtype; the axis has half its extent.
+    raises ShapeError: If the extent is odd, or the axis out of range.
 
     Notes
     -----
     Dauphin et al., "Language modeling with gated convolutional networks", 2017, equation 1.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.glu([[1.0, 2.0, 0.0, 0.0]]).eval()
     array([[0.5, 1. ]], dtype=float32)
     """
@@ -83,35 +60,20 @@ def glu(x: Any, axis: int = -1) -> Node:
 
 
 @grouped
+@documented
 def prelu(x: Any, slope: Any, axis: int = 1) -> Node:
     """Multiply negative values by a slope of their channel.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    slope
-        Of shape ``(C,)``: the slopes of the channels, or a scalar for all.
-    axis
-        The axis of the channels.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. The gradient at 0 is 1.
-
-    Raises
-    ------
-    ShapeError
-        If `slope` has more than one axis or another extent than the channels.
+    x: Node or array; ints become floats.
+    slope: Of shape ``(C,)``: the slopes of the channels, or a scalar for all.
+    axis: The axis of the channels.
+    returns: Of the shape and float dtype of `x`. The gradient at 0 is 1.
+    raises ShapeError: If `slope` has more than one axis or another extent than the channels.
 
     Notes
     -----
     He et al., "Delving deep into rectifiers", 2015, equation 1.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.prelu([[-2.0, -2.0]], [0.5, 0.25]).eval()
     array([[-1. , -0.5]], dtype=float32)
     """
@@ -132,24 +94,14 @@ def prelu(x: Any, slope: Any, axis: int = 1) -> Node:
 
 
 @grouped
+@documented
 def hardtanh(x: Any, low: float = -1.0, high: float = 1.0) -> Node:
     """Limit values to an interval; at its ends the gradient is still 1.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    low, high
-        The ends of the interval.
+    x: Node or array; ints become floats.
+    low, high: The ends of the interval.
+    returns: Of the shape and float dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.hardtanh([-2.0, 0.5, 3.0]).eval()
     array([-1. ,  0.5,  1. ], dtype=float32)
     """
@@ -165,10 +117,8 @@ def _glu_reference(x: Any, axis: int = -1) -> Any:
 _GATED = np.array([[0.3, -1.2, 0.8, 1.1], [2.0, 0.1, -0.5, -0.9]])
 
 GLU = Composite(
-    name="glu",
     kind=Kind.LAYOUT,
     function=glu,
-    doc="Multiply the first half of an axis by the sigmoid of the second.",
     tests=Tests(
         samples=lambda: [Sample((_GATED,)), Sample((_GATED,), {"axis": 0})],
         bad_samples=lambda: [
@@ -179,10 +129,8 @@ GLU = Composite(
 )
 
 PRELU = Composite(
-    name="prelu",
     kind=Kind.ELEMENTWISE,
     function=prelu,
-    doc="Multiply negative values by a slope of their channel.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL, np.array([0.1, 0.2, -0.3]))),

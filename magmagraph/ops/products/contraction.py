@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Shape, Type
@@ -110,31 +111,17 @@ def _matmul_flops(a: Type, b: Type) -> Extent:
     return 2 * dims.size(batch) * a.shape[-2] * a.shape[-1] * b.shape[-1]
 
 
+@documented
 def matmul(a: Any, b: Any) -> Node:
     """Multiply matrices, as the operator ``@``.
 
-    Parameters
-    ----------
-    a
-        Node or array of shape ``(..., m, k)``, or a vector ``(k,)``.
-    b
-        Node or array of shape ``(..., k, n)``, or a vector ``(k,)``. Leading axes broadcast.
+    a: Node or array of shape ``(..., m, k)``, or a vector ``(k,)``.
+    b: Node or array of shape ``(..., k, n)``, or a vector ``(k,)``. Leading axes broadcast.
+    returns: Of shape ``(..., m, n)``, without the axes that a vector lacks, and the promoted dtype.
+    raises ShapeError: If the inner extents differ, leading axes do not broadcast, or an operand is
+        a scalar.
+    raises DTypeError: For bools.
 
-    Returns
-    -------
-    Node
-        Of shape ``(..., m, n)``, without the axes that a vector lacks, and the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If the inner extents differ, leading axes do not broadcast, or an operand is a scalar.
-    DTypeError
-        For bools.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.matmul(mg.constant([[1, 2], [3, 4]]), mg.constant([10, 1])).eval()
     array([12, 34], dtype=int32)
     >>> (mg.input("x", ("batch", 784)) @ mg.input("W", (784, 10))).shape
@@ -169,7 +156,6 @@ MATMUL = Op(
     name="matmul",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
-    doc="Products of matrices, over broadcast leading axes.",
     rule=_matmul_type,
     evaluate=lambda xp, a, b: xp.matmul(a, b),
     gradient=_matmul_gradient,
@@ -203,30 +189,17 @@ MATMUL = Op(
 )
 
 
+@documented
 def dot(a: Any, b: Any) -> Node:
     """Multiply as `numpy.dot` does.
 
     A scalar operand multiplies; two vectors give their inner product; else the last axis of `a`
     is summed with the second to last (or only) axis of `b`.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays; their dtypes are promoted.
+    a, b: Nodes or arrays; their dtypes are promoted.
+    returns: The remaining axes of `a`, then those of `b`.
+    raises ShapeError: If the extents that are summed over differ.
 
-    Returns
-    -------
-    Node
-        The remaining axes of `a`, then those of `b`.
-
-    Raises
-    ------
-    ShapeError
-        If the extents that are summed over differ.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.dot(mg.constant([1, 2, 3]), mg.constant([4, 5, 6])).eval()
     array(32, dtype=int32)
     """
@@ -238,29 +211,16 @@ def dot(a: Any, b: Any) -> Node:
     return tensordot(left, right, (left.ndim - 1, max(right.ndim - 2, 0)))
 
 
+@documented
 def vdot(a: Any, b: Any) -> Node:
     """Sum the products of all elements of two arrays of as many.
 
     Of complex ones the conjugate of the first is taken, as in `numpy.vdot`.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays; their dtypes are promoted.
+    a, b: Nodes or arrays; their dtypes are promoted.
+    returns: A scalar.
+    raises ShapeError: If they do not have as many elements.
 
-    Returns
-    -------
-    Node
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        If they do not have as many elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.vdot(mg.constant([[1, 2], [3, 4]]), mg.constant([[1, 1], [0, 2]])).eval()
     array(11, dtype=int32)
     """
@@ -268,27 +228,14 @@ def vdot(a: Any, b: Any) -> Node:
     return matmul(ravel(conj(left)), ravel(right))
 
 
+@documented
 def inner(a: Any, b: Any) -> Node:
     """Sum products over the last axes of both operands.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays; their dtypes are promoted.
+    a, b: Nodes or arrays; their dtypes are promoted.
+    returns: The other axes of `a`, then those of `b`.
+    raises ShapeError: If the last extents differ.
 
-    Returns
-    -------
-    Node
-        The other axes of `a`, then those of `b`.
-
-    Raises
-    ------
-    ShapeError
-        If the last extents differ.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.inner(mg.constant([[1, 2], [3, 4]]), mg.constant([10, 1])).eval()
     array([12, 34], dtype=int32)
     """
@@ -298,22 +245,13 @@ def inner(a: Any, b: Any) -> Node:
     return tensordot(left, right, (-1, -1))
 
 
+@documented
 def outer(a: Any, b: Any) -> Node:
     """Multiply each element of one operand with each of the other; both are raveled.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays; their dtypes are promoted.
+    a, b: Nodes or arrays; their dtypes are promoted.
+    returns: Of two axes: the elements of `a`, those of `b`.
 
-    Returns
-    -------
-    Node
-        Of two axes: the elements of `a`, those of `b`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.outer(mg.constant([1, 2]), mg.constant([1, 10])).eval()
     array([[ 1, 10],
            [ 2, 20]], dtype=int32)
@@ -322,30 +260,16 @@ def outer(a: Any, b: Any) -> Node:
     return multiply(expand_dims(ravel(left), 1), expand_dims(ravel(right), 0))
 
 
+@documented
 def tensordot(a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Node:
     """Sum products over pairs of axes.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays.
-    axes
-        An int: the last so many axes of `a` with the first of `b`. A pair of axes, or of
+    a, b: Nodes or arrays.
+    axes: An int: the last so many axes of `a` with the first of `b`. A pair of axes, or of
         sequences of axes: those of `a` with those of `b`.
+    returns: The remaining axes of `a`, then those of `b`.
+    raises ShapeError: If extents that are summed over differ.
 
-    Returns
-    -------
-    Node
-        The remaining axes of `a`, then those of `b`.
-
-    Raises
-    ------
-    ShapeError
-        If extents that are summed over differ.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> a, b = mg.input("a", ("n", 3, 4)), mg.input("b", (4, 3, "m"))
     >>> mg.tensordot(a, b, ((1, 2), (1, 0))).shape
     (n, m)
@@ -393,11 +317,9 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Node:
 
 
 DOT = Composite(
-    name="dot",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=dot,
-    doc="Products as numpy.dot has them.",
     tests=Tests(
         samples=lambda: [
             Sample((_LEFT, _RIGHT)),
@@ -412,11 +334,9 @@ DOT = Composite(
     numerics="reassoc",
 )
 VDOT = Composite(
-    name="vdot",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=vdot,
-    doc="The inner product of all elements.",
     tests=Tests(
         samples=lambda: [Sample((_LEFT, 1.0 - _LEFT))],
         bad_samples=lambda: [
@@ -427,11 +347,9 @@ VDOT = Composite(
     numerics="reassoc",
 )
 INNER = Composite(
-    name="inner",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=inner,
-    doc="Products summed over the last axes.",
     tests=Tests(
         samples=lambda: [Sample((_BATCH, _LEFT)), Sample((_LEFT[0], _LEFT[1]))],
         bad_samples=lambda: [
@@ -444,20 +362,16 @@ INNER = Composite(
     numerics="reassoc",
 )
 OUTER = Composite(
-    name="outer",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=outer,
-    doc="Each element of one operand times each of the other.",
     tests=Tests(samples=lambda: [Sample((_LEFT[0], _RIGHT[0]))], reference=np.outer),
     numerics="exact",
 )
 TENSORDOT = Composite(
-    name="tensordot",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=tensordot,
-    doc="Products summed over pairs of axes.",
     tests=Tests(
         samples=lambda: [
             Sample((_BATCH, _RIGHT), {"axes": 1}),

@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
@@ -255,39 +256,25 @@ def _letters(labels: Any) -> str:
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
+@documented
 def einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Node:
     """Sum products of operands by index letters (Einstein's convention).
 
-    Parameters
-    ----------
-    subscripts
-        A letter for each axis of each operand, separated by commas; after ``->`` those of the
-        result. Without ``->`` the result has the letters that occur once, in alphabetical order.
-        A letter that is not in the result is summed over; one that an operand has twice takes
-        the diagonal; ``...`` stands for broadcast axes. Or, as in NumPy, operands and lists of
-        ints in turn: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
-    *operands
-        Nodes or arrays; their dtypes are promoted.
-    optimize
-        Taken for NumPy's sake: the cheapest pair is always multiplied first.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If letters and axes do not fit, or extents of one letter differ.
+    subscripts: A letter for each axis of each operand, separated by commas; after ``->`` those of
+        the result. Without ``->`` the result has the letters that occur once, in alphabetical
+        order. A letter that is not in the result is summed over; one that an operand has twice
+        takes the diagonal; ``...`` stands for broadcast axes. Or, as in NumPy, operands and lists
+        of ints in turn: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
+    *operands: Nodes or arrays; their dtypes are promoted.
+    optimize: Taken for NumPy's sake: the cheapest pair is always multiplied first.
+    returns (Node):
+    raises ShapeError: If letters and axes do not fit, or extents of one letter differ.
 
     Notes
     -----
     More than two operands are multiplied pair by pair, the cheapest pair first by the extents that
     are known (a named one counts as 64).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> a = mg.constant([[1, 2], [3, 4]])
     >>> mg.einsum("ij,jk->ik", a, a).eval()
     array([[ 7, 10],
@@ -330,11 +317,9 @@ def _waves(*shape: int) -> np.ndarray:
 
 
 EINSUM = Composite(
-    name="einsum",
     dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=einsum,
-    doc="Sums of products by index letters.",
     tests=Tests(
         samples=lambda: [
             Sample(("ij,jk->ik", _waves(2, 3), _waves(3, 4))),

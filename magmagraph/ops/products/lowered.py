@@ -251,16 +251,10 @@ def gemm(
 ) -> Node:
     """Return the `GEMM` node with its optional operands in their places.
 
-    Parameters
-    ----------
-    a, b
-        Of shapes (..., m, k) and (..., k, n), each transposed in its last two axes where flagged.
-    alpha, beta
-        Scalars of the same dtype.
-    addend
-        Of the result's type; goes with `beta`.
-    **mixed
-        ``compute`` and ``result``, see `Precision.mixed`.
+    a, b: Of shapes (..., m, k) and (..., k, n), each transposed in its last two axes where flagged.
+    alpha, beta: Scalars of the same dtype.
+    addend: Of the result's type; goes with `beta`.
+    **mixed: ``compute`` and ``result``, see `Precision.mixed`.
     """
     flags = {"transpose_a": transpose_a, "transpose_b": transpose_b, **mixed}
     return _with_operands(GEMM, (a, b), alpha, addend, beta, **flags)

@@ -11,6 +11,7 @@ from ...dtypes import canonical, iinfo, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call
 from ...ir.types import Extent
@@ -52,6 +53,7 @@ __all__ = [
 ]
 
 
+@documented
 def uniform(
     shape: Any = (),
     low: Any = 0.0,
@@ -62,53 +64,34 @@ def uniform(
 ) -> Node:
     """Draw numbers that are uniform in ``[low, high)``.
 
-    Parameters
-    ----------
-    shape
-        Of the result: ints, names, Dims.
-    low, high
-        Numbers, arrays or nodes that broadcast to `shape`. Gradients flow to them:
-        ``low + (high - low) * u``.
-    dtype
-        A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
-
-    Returns
-    -------
-    Node
-        New numbers at every call of a function. ``u`` has as many random digits as the dtype's
+    shape: Of the result: ints, names, Dims.
+    low, high: Numbers, arrays or nodes that broadcast to `shape`. Gradients flow to them: ``low +
+        (high - low) * u``.
+    dtype: A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
+    returns: New numbers at every call of a function. ``u`` has as many random digits as the dtype's
         significand (float32: 24).
+    raises ShapeError: If a parameter does not broadcast to `shape`.
+    raises DTypeError: If `dtype` is not a float.
 
-    Raises
-    ------
-    ShapeError
-        If a parameter does not broadcast to `shape`.
-    DTypeError
-        If `dtype` is not a float.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.uniform((1000,), low=-1.0).eval()
     >>> bool((x >= -1).all() and (x < 1).all())
     True
     """
-    wanted = result_dtype("uniform", dtype, low, high)
+    target = result_dtype("uniform", dtype, low, high)
     extents = dims.parse_shape(shape)
-    computing = wide(wanted)
-    (words,) = sources(extents, UINT64 if wanted == FLOAT64 else UINT32, key=key)
-    share = unit(words, computing, DIGITS[wanted.name])
+    computing = wide(target)
+    (words,) = sources(extents, UINT64 if target == FLOAT64 else UINT32, key=key)
+    share = unit(words, computing, DIGITS[target.name])
     plain = type(low) in (int, float) and type(high) in (int, float)
     if plain and low == 0 and high == 1:
-        return cast(share, wanted)
+        return cast(share, target)
     start, end = parameter(low, computing), parameter(high, computing)
     result = add(start, multiply(subtract(end, start), share))
-    return cast(fitted("uniform", result, extents), wanted)
+    return cast(fitted("uniform", result, extents), target)
 
 
+@documented
 def normal(
     shape: Any = (),
     mean: Any = 0.0,
@@ -121,35 +104,15 @@ def normal(
 
     Two words make one number: ``sqrt(-2 log u1) * cos(2 pi u2)`` (G. Box, M. Muller, 1958).
 
-    Parameters
-    ----------
-    shape
-        Of the result: ints, names, Dims.
-    mean, std
-        Numbers, arrays or nodes that broadcast to `shape`. Gradients flow to them:
-        ``mean + std * z``.
-    dtype
-        A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
-
-    Returns
-    -------
-    Node
-        New numbers at every call of a function; none lies further than 6.8 standard deviations
+    shape: Of the result: ints, names, Dims.
+    mean, std: Numbers, arrays or nodes that broadcast to `shape`. Gradients flow to them: ``mean +
+        std * z``.
+    dtype: A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
+    returns: New numbers at every call of a function; none lies further than 6.8 standard deviations
         from the mean (8.7 in float64).
+    raises ShapeError: If a parameter does not broadcast to `shape`, or `std` is a negative number.
+    raises DTypeError: If `dtype` is not a float.
 
-    Raises
-    ------
-    ShapeError
-        If a parameter does not broadcast to `shape`, or `std` is a negative number.
-    DTypeError
-        If `dtype` is not a float.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.normal((10000,), mean=3.0, std=2.0).eval()
     >>> round(float(x.mean()), 1), round(float(x.std()), 1)
@@ -157,9 +120,9 @@ def normal(
     """
     if type(std) in (int, float) and std < 0:
         raise ShapeError(message(f"random.normal: std={std}", need="a std of at least 0"))
-    wanted = result_dtype("normal", dtype, mean, std)
+    target = result_dtype("normal", dtype, mean, std)
     extents = dims.parse_shape(shape)
-    computing = wide(wanted)
+    computing = wide(target)
     if computing == FLOAT64:
         radius, angle = sources(extents, UINT64, UINT64, key=key)
         first = unit(radius, FLOAT64, 53)
@@ -178,40 +141,22 @@ def normal(
         result = multiply(parameter(std, computing), result)
     if not (type(mean) in (int, float) and mean == 0):
         result = add(parameter(mean, computing), result)
-    return cast(fitted("normal", result, extents), wanted)
+    return cast(fitted("normal", result, extents), target)
 
 
+@documented
 def bernoulli(
     shape: Any = (), p: Any = 0.5, dtype: Any = bool, *, key: Key | None = None
 ) -> Node:
     """Draw events that happen with probability `p`.
 
-    Parameters
-    ----------
-    shape
-        Of the result: ints, names, Dims.
-    p
-        A number, array or node that broadcasts to `shape`; rounded to 24 binary digits (53 if it
-        is float64). No gradient: the result is a step function of it.
-    dtype
-        Of the result; bool unless said.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
+    shape: Of the result: ints, names, Dims.
+    p: A number, array or node that broadcasts to `shape`; rounded to 24 binary digits (53 if it is
+        float64). No gradient: the result is a step function of it.
+    dtype: Of the result; bool unless said.
+    returns: New events at every call of a function; the same on every backend.
+    raises ShapeError: If `p` is a number outside of [0, 1], or does not broadcast to `shape`.
 
-    Returns
-    -------
-    Node
-        New events at every call of a function; the same on every backend.
-
-    Raises
-    ------
-    ShapeError
-        If `p` is a number outside of [0, 1], or does not broadcast to `shape`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> round(float(mg.random.bernoulli((10000,), 0.3).eval().mean()), 1)
     0.3
@@ -228,54 +173,35 @@ def bernoulli(
     return cast(fitted("bernoulli", less(share, cast(chance, computing)), extents), dtype)
 
 
+@documented
 def randint(
     shape: Any, low: Any, high: Any = None, dtype: Any = np.int32, *, key: Key | None = None
 ) -> Node:
     """Draw integers that are uniform in ``[low, high)``.
 
-    Parameters
-    ----------
-    shape
-        Of the result: ints, names, Dims.
-    low, high
-        Ints, Dims or integer nodes that broadcast to `shape`; with `high` left out the range is
-        ``[0, low)``.
-    dtype
-        An integer dtype.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
-
-    Returns
-    -------
-    Node
-        New integers at every call of a function; the same on every backend. 64 random bits make
-        each, so that no integer is likelier than another by more than ``(high - low) / 2**64``
+    shape: Of the result: ints, names, Dims.
+    low, high: Ints, Dims or integer nodes that broadcast to `shape`; with `high` left out the range
+        is ``[0, low)``.
+    dtype: An integer dtype.
+    returns: New integers at every call of a function; the same on every backend. 64 random bits
+        make each, so that no integer is likelier than another by more than ``(high - low) / 2**64``
         of its probability.
+    raises ShapeError: If the range is empty, or the dtype does not hold it.
+    raises DTypeError: If a bound is no integer.
 
-    Raises
-    ------
-    ShapeError
-        If the range is empty, or the dtype does not hold it.
-    DTypeError
-        If a bound is no integer.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> sorted(set(mg.random.randint((100,), 5, 8).eval().tolist()))
     [5, 6, 7]
     """
     first, last = (0, low) if high is None else (low, high)
-    wanted = canonical(dtype)
-    if not is_integer(wanted):
-        raise DTypeError(message(f"random.randint: dtype={wanted.name}", need="an integer dtype"))
+    target = canonical(dtype)
+    if not is_integer(target):
+        raise DTypeError(message(f"random.randint: dtype={target.name}", need="an integer dtype"))
     extents = dims.parse_shape(shape)
     bounds = [int(b) if isinstance(b, (int, np.integer)) else b for b in (first, last)]
     static = all(isinstance(b, int) for b in bounds)
     if static:
-        _check_range(bounds[0], bounds[1], wanted)
+        _check_range(bounds[0], bounds[1], target)
     (words,) = sources(extents, UINT64, key=key)
     if static and bounds[1] - bounds[0] <= 2**32:
         offset = _scaled(words, bounds[1] - bounds[0])
@@ -289,7 +215,7 @@ def randint(
         )
         offset = remainder(words, span)
     # Sums of unsigned words wrap around, which is right for negative bounds.
-    return cast(fitted("randint", add(offset, _whole(bounds[0])), extents), wanted)
+    return cast(fitted("randint", add(offset, _whole(bounds[0])), extents), target)
 
 
 def _check_range(low: int, high: int, dtype: np.dtype) -> None:
@@ -327,37 +253,21 @@ def _scaled(words: Node, span: int) -> Node:
     return right_shift(add(multiply(right_shift(words, half), width), low), half)
 
 
+@documented
 def permutation(
     x: Any, axis: int = 0, independent: bool = False, *, key: Key | None = None
 ) -> Node:
     """Draw a random order.
 
-    Parameters
-    ----------
-    x
-        An int, name or Dim `n`: the result is a permutation of ``0 .. n - 1`` (int64). A node or
+    x: An int, name or Dim `n`: the result is a permutation of ``0 .. n - 1`` (int64). A node or
         array: its parts along an axis in random order; gradients flow through.
-    axis
-        The axis that is put into another order.
-    independent
-        True draws an order for each line along the axis, False one for all.
-    key
-        From `mg.random.key`: the same order at every call.
+    axis: The axis that is put into another order.
+    independent: True draws an order for each line along the axis, False one for all.
+    key: From `mg.random.key`: the same order at every call.
+    returns: A new order at every call of a function, unless a key is given; the same on every
+        backend. Positions are sorted by 64 random bits each.
+    raises ShapeError: If the operand has no axes, or not this one.
 
-    Returns
-    -------
-    Node
-        A new order at every call of a function, unless a key is given; the same on every backend.
-        Positions are sorted by 64 random bits each.
-
-    Raises
-    ------
-    ShapeError
-        If the operand has no axes, or not this one.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> sorted(mg.random.permutation(5).eval().tolist())
     [0, 1, 2, 3, 4]

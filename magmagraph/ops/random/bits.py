@@ -21,6 +21,7 @@ from ...config import config
 from ...dtypes import canonical, is_float, is_integer, promote
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Composite, Effect, Kind, Op, Scalar
 from ...ir.types import Extent, Shape, Type
@@ -94,27 +95,17 @@ def checked_seed(name: str, value: Any) -> int:
     return int(value)
 
 
+@documented
 def seed(value: int | None = None) -> None:
     """Set the seed of the random nodes that are made from now on.
 
     Each random node has a stream of its own: its order since this call. Without a call the seed is
     0, so that a program gives the same numbers every time.
 
-    Parameters
-    ----------
-    value
-        An int in ``[0, 2**64)``, or None for one that the operating system draws.
+    value: An int in ``[0, 2**64)``, or None for one that the operating system draws.
+    raises ShapeError: If it is out of that range.
+    raises DTypeError: If it is not an int.
 
-    Raises
-    ------
-    ShapeError
-        If it is out of that range.
-    DTypeError
-        If it is not an int.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(7)
     >>> first = mg.random.uniform((2,)).eval()
     >>> mg.random.seed(7)
@@ -262,30 +253,17 @@ def checked_key(name: str, value: Any) -> Key:
     return value
 
 
+@documented
 def key(seed: int) -> Key:
     """Make a key: an explicit source of random numbers.
 
     A distribution that is given a key draws the same numbers in every call of every function; two
     nodes of one key and shape have the same numbers. Use each key once, and `split` it for more.
 
-    Parameters
-    ----------
-    seed
-        An int in ``[0, 2**64)``.
+    seed: An int in ``[0, 2**64)``.
+    returns (Key): Its numbers are independent of the streams that `mg.random.seed` begins.
+    raises ShapeError, DTypeError: If the seed is out of that range, or not an int.
 
-    Returns
-    -------
-    Key
-        Its numbers are independent of the streams that `mg.random.seed` begins.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        If the seed is out of that range, or not an int.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> first, second = mg.random.split(mg.random.key(0))
     >>> x = mg.random.normal((3,), key=first)
     >>> bool((x.eval() == mg.random.normal((3,), key=first).eval()).all())
@@ -296,28 +274,15 @@ def key(seed: int) -> Key:
     return _key_of(_mixed((*_halves(checked_seed("key", seed)), 0, _FROM_SEED), (0, 0)))
 
 
+@documented
 def split(key: Key, num: int = 2) -> tuple[Key, ...]:
     """Make independent keys of one.
 
-    Parameters
-    ----------
-    key
-        The key, which should not be used for anything else then.
-    num
-        How many.
+    key: The key, which should not be used for anything else then.
+    num: How many.
+    returns (tuple of Key):
+    raises DTypeError, ShapeError: Where `key` is none, or `num` is not an int of at least 1.
 
-    Returns
-    -------
-    tuple of Key
-
-    Raises
-    ------
-    DTypeError, ShapeError
-        Where `key` is none, or `num` is not an int of at least 1.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> len(set(mg.random.split(mg.random.key(0), 4)))
     4
     """
@@ -331,29 +296,16 @@ def split(key: Key, num: int = 2) -> tuple[Key, ...]:
     )
 
 
+@documented
 def fold_in(key: Key, data: Any) -> Key:
     """Make a key of a key and a number: one for each layer, step or device.
 
-    Parameters
-    ----------
-    key
-        The key.
-    data
-        An int; or a scalar node of an integer dtype, a step counter say, so that the numbers
+    key: The key.
+    data: An int; or a scalar node of an integer dtype, a step counter say, so that the numbers
         change with its value at the call.
+    returns (Key):
+    raises DTypeError, ShapeError: Where `key` is none, or `data` is not an integer or not a scalar.
 
-    Returns
-    -------
-    Key
-
-    Raises
-    ------
-    DTypeError, ShapeError
-        Where `key` is none, or `data` is not an integer or not a scalar.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> root = mg.random.key(0)
     >>> step = mg.input("step", (), "int32")
     >>> noise = mg.function([step], mg.random.normal((3,), key=mg.random.fold_in(root, step)))
@@ -448,22 +400,22 @@ def tails(shape: Shape, dtype: np.dtype, key: Key | None) -> tuple[Node, Node]:
 def result_dtype(name: str, dtype: Any, *parameters: Any) -> np.dtype:
     """Return the float dtype that is asked for, or that of the parameters."""
     if dtype is None:
-        given = [
+        dtypes = [
             as_node(p).dtype for p in map(weak_scalar, parameters)
             if isinstance(p, (Node, np.ndarray, np.generic))
         ]
-        floats = [d for d in given if is_float(d)]
+        floats = [d for d in dtypes if is_float(d)]
         return promote(*floats) if floats else config.float_dtype
-    wanted = canonical(dtype)
-    if not is_float(wanted):
+    target = canonical(dtype)
+    if not is_float(target):
         raise DTypeError(
             message(
-                f"random.{name}: dtype={wanted.name}",
+                f"random.{name}: dtype={target.name}",
                 need="a float dtype",
-                hint="mg.random.randint for integers" if is_integer(wanted) else None,
+                hint="mg.random.randint for integers" if is_integer(target) else None,
             )
         )
-    return wanted
+    return target
 
 
 def fitted(name: str, result: Node, shape: Shape) -> Node:

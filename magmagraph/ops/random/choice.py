@@ -10,6 +10,7 @@ from ...config import config
 from ...errors import ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call
 from ...ir.types import Extent, Shape
@@ -61,6 +62,7 @@ def _logits(name: str, logits: Any, probs: Any) -> Node:
     return node if probs is None else log(node)
 
 
+@documented
 def categorical(
     logits: Any = None,
     shape: Any = None,
@@ -72,50 +74,30 @@ def categorical(
 ) -> Node:
     """Draw classes, each with its chance.
 
-    Parameters
-    ----------
-    logits
-        Logarithms of the chances, up to a constant, along an axis; ``-inf`` for a class that is
+    logits: Logarithms of the chances, up to a constant, along an axis; ``-inf`` for a class that is
         never drawn.
-    shape
-        Of the result: that of the logits without the axis, which it may have further axes in
+    shape: Of the result: that of the logits without the axis, which it may have further axes in
         front of, and may broadcast. That itself unless said.
-    axis
-        The axis of the classes.
-    dtype
-        An integer dtype.
-    probs
-        In place of `logits`: chances, up to a factor.
-    key
-        From `mg.random.key`: the same classes at every call. Without it the node has a stream of
+    axis: The axis of the classes.
+    dtype: An integer dtype.
+    probs: In place of `logits`: chances, up to a factor.
+    key: From `mg.random.key`: the same classes at every call. Without it the node has a stream of
         its own, and new classes at every call of a function.
-
-    Returns
-    -------
-    Node
-        Positions along the axis. No gradient: integer valued.
-
-    Raises
-    ------
-    ShapeError
-        Unless just one of `logits` and `probs` is given, or where shapes do not fit.
-    DTypeError
-        If `dtype` is not an integer's.
+    returns: Positions along the axis. No gradient: integer valued.
+    raises ShapeError: Unless just one of `logits` and `probs` is given, or where shapes do not fit.
+    raises DTypeError: If `dtype` is not an integer's.
 
     Notes
     -----
     The largest of the logits with Gumbel numbers added: the rule is exact for any chances, and
     needs no sum of them.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.categorical(probs=[0.2, 0.8], shape=(10000,)).eval()
     >>> round(float(x.mean()), 1)
     0.8
     """
-    wanted = integer_dtype("categorical", dtype)
+    target = integer_dtype("categorical", dtype)
     scores = _logits("categorical", logits, probs)
     place = Call(RANDOM_BITS, (scores,)).axis(axis, scores.ndim)
     scores = moveaxis(scores, place, -1)
@@ -124,9 +106,10 @@ def categorical(
     if Call(RANDOM_BITS, (scores,)).broadcast(outer, extents) != extents:
         raise misfit("categorical", outer, extents)
     noise = unit_gumbel((*extents, scores.shape[-1]), scores.dtype, key)
-    return cast(argmax(scores + noise, axis=-1), wanted)
+    return cast(argmax(scores + noise, axis=-1), target)
 
 
+@documented
 def choice(
     x: Any,
     shape: Any = (),
@@ -138,31 +121,16 @@ def choice(
 ) -> Node:
     """Draw elements of an array, or of ``0 .. n - 1``.
 
-    Parameters
-    ----------
-    x
-        An int, name or Dim `n` for ``0 .. n - 1`` (int64); or a node or array.
-    shape
-        How many: ints, names, Dims.
-    replace
-        True draws each independently; False draws no position twice.
-    p
-        Weights of the positions, up to a factor; equal ones unless said.
-    axis
-        The axis of `x` whose positions are drawn.
-    key
-        From `mg.random.key`: the same choice at every call. Without it the node has a stream of
+    x: An int, name or Dim `n` for ``0 .. n - 1`` (int64); or a node or array.
+    shape: How many: ints, names, Dims.
+    replace: True draws each independently; False draws no position twice.
+    p: Weights of the positions, up to a factor; equal ones unless said.
+    axis: The axis of `x` whose positions are drawn.
+    key: From `mg.random.key`: the same choice at every call. Without it the node has a stream of
         its own, and a new choice at every call of a function.
-
-    Returns
-    -------
-    Node
-        Of shape ``x.shape[:axis] + shape + x.shape[axis + 1:]``. Gradients flow to `x`.
-
-    Raises
-    ------
-    ShapeError
-        If there are fewer elements than are drawn without replacement, or `p` does not fit.
+    returns: Of shape ``x.shape[:axis] + shape + x.shape[axis + 1:]``. Gradients flow to `x`.
+    raises ShapeError: If there are fewer elements than are drawn without replacement, or `p` does
+        not fit.
 
     Notes
     -----
@@ -170,9 +138,6 @@ def choice(
     numbers are taken: the law of drawing one after the other (J. Yellott, 1977). Positions of
     weight 0 are taken where too few others are left.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> sorted(mg.random.choice(5, (5,), replace=False).eval().tolist())
     [0, 1, 2, 3, 4]
@@ -228,78 +193,49 @@ def _without_replacement(
     return reshape(places[:size], extents)
 
 
+@documented
 def rademacher(shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw signs: 1 or -1, with equal chances.
 
-    Parameters
-    ----------
-    shape
-        Of the result: ints, names, Dims.
-    dtype
-        Of the result; `mg.config.float_dtype` unless said. Any signed dtype.
-    key
-        From `mg.random.key`: the same signs at every call.
+    shape: Of the result: ints, names, Dims.
+    dtype: Of the result; `mg.config.float_dtype` unless said. Any signed dtype.
+    key: From `mg.random.key`: the same signs at every call.
+    returns: New signs at every call of a function, unless a key is given; the same on every
+        backend. No gradient: there are no parameters.
 
-    Returns
-    -------
-    Node
-        New signs at every call of a function, unless a key is given; the same on every backend.
-        No gradient: there are no parameters.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> sorted(set(mg.random.rademacher((100,)).eval().tolist()))
     [-1.0, 1.0]
     """
-    wanted = config.float_dtype if dtype is None else dtype
+    target = config.float_dtype if dtype is None else dtype
     (words,) = sources(dims.parse_shape(shape), UINT32, key=key)
     odd = bitwise_and(words, constant(1, dtype=UINT32))
-    return where(equal(odd, 0), constant(1, dtype=wanted), constant(-1, dtype=wanted))
+    return where(equal(odd, 0), constant(1, dtype=target), constant(-1, dtype=target))
 
 
+@documented
 def dirichlet(alpha: Any, shape: Any = None, dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw vectors of positive numbers that add up to 1.
 
-    Parameters
-    ----------
-    alpha
-        Node or array of numbers above 0 along the last axis.
-    shape
-        Of the result without its last axis; that of `alpha` unless said.
-    dtype
-        A float dtype; `mg.config.float_dtype`, or that of `alpha`, unless said.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
-
-    Returns
-    -------
-    Node
-        Of `shape` and the last axis of `alpha`. Gradients flow to `alpha`, implicitly (M. Figurnov
-        et al., 2018).
-
-    Raises
-    ------
-    ShapeError
-        If `alpha` has no axes, or does not fit `shape`.
+    alpha: Node or array of numbers above 0 along the last axis.
+    shape: Of the result without its last axis; that of `alpha` unless said.
+    dtype: A float dtype; `mg.config.float_dtype`, or that of `alpha`, unless said.
+    returns: Of `shape` and the last axis of `alpha`. Gradients flow to `alpha`, implicitly (M.
+        Figurnov et al., 2018).
+    raises ShapeError: If `alpha` has no axes, or does not fit `shape`.
 
     Notes
     -----
     Gamma variables divided by their sum, from their logarithms, so that tiny parameters do not
     underflow.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.dirichlet([1.0, 2.0, 3.0], (10000,)).eval()
     >>> x.mean(axis=0).round(2)
     array([0.17, 0.33, 0.5 ], dtype=float32)
     """
-    wanted = result_dtype("dirichlet", dtype, alpha)
-    node = parameter(alpha, wide(wanted))
+    target = result_dtype("dirichlet", dtype, alpha)
+    node = parameter(alpha, wide(target))
     if not node.ndim:
         raise ShapeError(message("random.dirichlet: alpha has no axes", need="a vector"))
     outer = node.shape[:-1]
@@ -308,52 +244,32 @@ def dirichlet(alpha: Any, shape: Any = None, dtype: Any = None, *, key: Key | No
         raise misfit("dirichlet", outer, extents)
     logarithms = unit_gamma((*extents, node.shape[-1]), key, node, log=True)
     weights = exp(logarithms - max(logarithms, axis=-1, keepdims=True))
-    return cast(divide(weights, sum(weights, axis=-1, keepdims=True)), wanted)
+    return cast(divide(weights, sum(weights, axis=-1, keepdims=True)), target)
 
 
+@documented
 def multivariate_normal(
     mean: Any, cov: Any, shape: Any = None, dtype: Any = None, *, key: Key | None = None
 ) -> Node:
     """Draw vectors of a normal distribution.
 
-    Parameters
-    ----------
-    mean
-        Node or array of shape ``(..., n)``.
-    cov
-        Covariances of shape ``(..., n, n)``, symmetric and positive definite.
-    shape
-        Of the result without its last axis; the broadcast shape of those of `mean` and `cov`
+    mean: Node or array of shape ``(..., n)``.
+    cov: Covariances of shape ``(..., n, n)``, symmetric and positive definite.
+    shape: Of the result without its last axis; the broadcast shape of those of `mean` and `cov`
         unless said.
-    dtype
-        A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
-        its own, and new numbers at every call of a function.
+    dtype: A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
+    returns: Of `shape` and the axis n. Gradients flow to both parameters: ``mean + L z`` with ``L
+        L^T = cov``.
+    raises ShapeError: If the parameters do not fit each other or `shape`.
+    raises LinAlgError: At the call, where a covariance is not positive definite.
 
-    Returns
-    -------
-    Node
-        Of `shape` and the axis n. Gradients flow to both parameters: ``mean + L z`` with
-        ``L L^T = cov``.
-
-    Raises
-    ------
-    ShapeError
-        If the parameters do not fit each other or `shape`.
-    LinAlgError
-        At the call, where a covariance is not positive definite.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.multivariate_normal([1.0, 2.0], [[2.0, 1.0], [1.0, 2.0]], (20000,)).eval()
     >>> x.mean(axis=0).round(1)
     array([1., 2.], dtype=float32)
     """
-    wanted = result_dtype("multivariate_normal", dtype, mean, cov)
-    center, spread = (parameter(value, wide(wanted)) for value in (mean, cov))
+    target = result_dtype("multivariate_normal", dtype, mean, cov)
+    center, spread = (parameter(value, wide(target)) for value in (mean, cov))
     call = Call(RANDOM_BITS, (center, spread))
     if center.ndim < 1 or spread.ndim < 2:
         raise ShapeError(
@@ -371,27 +287,18 @@ def multivariate_normal(
         raise misfit("multivariate_normal", outer, extents)
     z = normal((*extents, center.shape[-1]), dtype=center.dtype, key=key)
     moved = matmul(cholesky(spread), expand_dims(z, -1))
-    return cast(center + reshape(moved, z.shape), wanted)
+    return cast(center + reshape(moved, z.shape), target)
 
 
+@documented
 def orthogonal(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw orthogonal matrices, each as likely as any other.
 
-    Parameters
-    ----------
-    n
-        Rows and columns: an int, a name or a Dim.
-    shape
-        Of the batch.
-    dtype
-        float32 or float64; `mg.config.float_dtype` unless said.
-    key
-        From `mg.random.key`: the same matrices at every call.
-
-    Returns
-    -------
-    Node
-        Of shape ``(*shape, n, n)``. No gradient: there are no parameters.
+    n: Rows and columns: an int, a name or a Dim.
+    shape: Of the batch.
+    dtype: float32 or float64; `mg.config.float_dtype` unless said.
+    key: From `mg.random.key`: the same matrices at every call.
+    returns: Of shape ``(*shape, n, n)``. No gradient: there are no parameters.
 
     Notes
     -----
@@ -399,93 +306,66 @@ def orthogonal(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = 
     diagonal positive (F. Mezzadri, "How to generate random matrices from the classical compact
     groups", 2007).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> q = mg.random.orthogonal(3, dtype="float64").eval()
     >>> bool(abs(q @ q.T - mg.eye(3, dtype="float64").eval()).max() < 1e-14)
     True
     """
-    wanted = result_dtype("orthogonal", dtype)
+    target = result_dtype("orthogonal", dtype)
     extents = dims.parse_shape(shape)
     (extent,) = dims.parse_shape((n,))
-    factors = qr(normal((*extents, extent, extent), dtype=wide(wanted), key=key))
+    factors = qr(normal((*extents, extent, extent), dtype=wide(target), key=key))
     diagonal = diagonal_of(factors.R)
     signs = where(diagonal < 0, constant(-1, dtype=diagonal.dtype), 1)
-    return cast(factors.Q * expand_dims(signs, -2), wanted)
+    return cast(factors.Q * expand_dims(signs, -2), target)
 
 
+@documented
 def sphere(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw points of the unit sphere in n dimensions, evenly.
 
-    Parameters
-    ----------
-    n
-        Of the space: an int, a name or a Dim.
-    shape
-        Of the result without its last axis.
-    dtype
-        A float dtype; `mg.config.float_dtype` unless said.
-    key
-        From `mg.random.key`: the same points at every call.
+    n: Of the space: an int, a name or a Dim.
+    shape: Of the result without its last axis.
+    dtype: A float dtype; `mg.config.float_dtype` unless said.
+    key: From `mg.random.key`: the same points at every call.
+    returns: Of shape ``(*shape, n)``: vectors of length 1. No gradient: there are no parameters.
 
-    Returns
-    -------
-    Node
-        Of shape ``(*shape, n)``: vectors of length 1. No gradient: there are no parameters.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.random.sphere(3, (5,), dtype="float64").eval()
     >>> (x**2).sum(axis=1).round(6)
     array([1., 1., 1., 1., 1.])
     """
-    wanted = result_dtype("sphere", dtype)
+    target = result_dtype("sphere", dtype)
     extents = (*dims.parse_shape(shape), *dims.parse_shape((n,)))
-    z = normal(extents, dtype=wide(wanted), key=key)
-    return cast(z / sqrt(sum(z * z, axis=-1, keepdims=True)), wanted)
+    z = normal(extents, dtype=wide(target), key=key)
+    return cast(z / sqrt(sum(z * z, axis=-1, keepdims=True)), target)
 
 
+@documented
 def ball(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) -> Node:
     """Draw points of the unit ball in n dimensions, evenly.
 
-    Parameters
-    ----------
-    n
-        Of the space: an int, a name or a Dim.
-    shape
-        Of the result without its last axis.
-    dtype
-        A float dtype; `mg.config.float_dtype` unless said.
-    key
-        From `mg.random.key`: the same points at every call.
-
-    Returns
-    -------
-    Node
-        Of shape ``(*shape, n)``. No gradient: there are no parameters.
+    n: Of the space: an int, a name or a Dim.
+    shape: Of the result without its last axis.
+    dtype: A float dtype; `mg.config.float_dtype` unless said.
+    key: From `mg.random.key`: the same points at every call.
+    returns: Of shape ``(*shape, n)``. No gradient: there are no parameters.
 
     Notes
     -----
     The first n of n + 2 coordinates of a point of the sphere: ``z / sqrt(|z|**2 + 2 e)`` with e
     exponential (F. Barthe et al., 2005).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.random.ball(3, (1000,)).eval()
     >>> bool(((x**2).sum(axis=1) <= 1.0).all())
     True
     """
-    wanted = result_dtype("ball", dtype)
+    target = result_dtype("ball", dtype)
     outer = dims.parse_shape(shape)
     first, second = keys_for(key, 2)
-    computing = wide(wanted)
+    computing = wide(target)
     z = normal((*outer, *dims.parse_shape((n,))), dtype=computing, key=first)
     more = unit_exponential(outer, computing, second) * 2.0
     length = sqrt(sum(z * z, axis=-1) + more)
-    return cast(z / expand_dims(length, -1), wanted)
+    return cast(z / expand_dims(length, -1), target)
 
 
 _FREE = "there are no parameters"

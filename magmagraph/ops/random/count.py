@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Composite, Kind, Op
 from ...ir.types import Shape
@@ -271,53 +272,36 @@ negative_binomial, NEGATIVE_BINOMIAL = distribution(
 # Multinomial: of what is left after each class, a binomial share goes to the next.
 
 
+@documented
 def multinomial(
     n: Any, p: Any, shape: Any = None, dtype: Any = INT32, *, key: Key | None = None
 ) -> Node:
     """Draw how many of `n` events fall into each of some classes.
 
-    Parameters
-    ----------
-    n
-        Number, array or node, at least 0.
-    p
-        Chances of the classes along the last axis, whose extent is an int. They are divided by
-        their sum.
-    shape
-        Of the result without its last axis; the broadcast shape of `n` and ``p[..., 0]`` unless
+    n: Number, array or node, at least 0.
+    p: Chances of the classes along the last axis, whose extent is an int. They are divided by their
+        sum.
+    shape: Of the result without its last axis; the broadcast shape of `n` and ``p[..., 0]`` unless
         said.
-    dtype
-        An integer dtype.
-    key
-        From `mg.random.key`: the same numbers at every call. Without it the node has streams of
+    dtype: An integer dtype.
+    key: From `mg.random.key`: the same numbers at every call. Without it the node has streams of
         its own, and new numbers at every call of a function.
-
-    Returns
-    -------
-    Node
-        Of `shape` and one more axis, along which the counts add up to `n`. No gradient: integer
-        valued.
-
-    Raises
-    ------
-    ShapeError
-        If `p` has no axes, or a last one that is empty or symbolic, or a parameter does not fit.
-    DTypeError
-        If `dtype` is not an integer's.
+    returns: Of `shape` and one more axis, along which the counts add up to `n`. No gradient:
+        integer valued.
+    raises ShapeError: If `p` has no axes, or a last one that is empty or symbolic, or a parameter
+        does not fit.
+    raises DTypeError: If `dtype` is not an integer's.
 
     Notes
     -----
     Conditional binomial variables, class by class (C. Davis, 1993).
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.random.seed(0)
     >>> x = mg.random.multinomial(100, [0.2, 0.3, 0.5], (5,)).eval()
     >>> x.shape, x.sum(axis=1).tolist()
     ((5, 3), [100, 100, 100, 100, 100])
     """
-    wanted = integer_dtype("multinomial", dtype)
+    target = integer_dtype("multinomial", dtype)
     chances, left = parameter(p, FLOAT64), parameter(n, FLOAT64)
     count = chances.shape[-1] if chances.ndim else None
     if not isinstance(count, int) or count == 0:
@@ -333,18 +317,18 @@ def multinomial(
     for each in reversed(parts[:-1]):
         rests.append(rests[-1] + each)
     rests.reverse()
-    found: list[Node] = []
+    counts: list[Node] = []
     left = broadcast_to(left, extents)
     for each, rest, part_key in zip(parts, rests, keys_for(key, count), strict=True):
-        if len(found) == count - 1:
-            found.append(left)
+        if len(counts) == count - 1:
+            counts.append(left)
             break
         # Nothing is left for a class behind which all chances are 0.
         share = where(greater(rest, 0), each / where(greater(rest, 0), rest, 1), 0)
         taken = drawn(RANDOM_BINOMIAL, extents, part_key, left, clip(share, 0.0, 1.0))
-        found.append(taken)
+        counts.append(taken)
         left = left - taken
-    return cast(stack(found, axis=-1), wanted)
+    return cast(stack(counts, axis=-1), target)
 
 
 RECORDS: tuple[Op | Composite, ...] = (
@@ -358,7 +342,6 @@ RECORDS: tuple[Op | Composite, ...] = (
         name="random.multinomial",
         kind=Kind.RANDOM,
         function=multinomial,
-        doc="Draw how many events fall into each of some classes.",
         no_gradient=_WHOLE,
     ),
 )

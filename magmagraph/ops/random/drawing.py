@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 
 
@@ -29,12 +30,10 @@ _watching: ContextVar[tuple[Drawn, ...]] = ContextVar("watching", default=())
 
 
 @contextmanager
+@documented
 def drawing() -> Iterator[Drawn]:
     """Note the streams that this thread is handed out.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> before = mg.random.uniform((2,))
     >>> with drawing() as drawn:
     ...     inside = mg.random.uniform((2,))

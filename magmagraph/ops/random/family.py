@@ -75,36 +75,16 @@ def _signature(parameters: Sequence[tuple[str, Any, Requirement]], dtype: Any) -
     return inspect.Signature(members, return_annotation=Node)
 
 
-_BODY = """{summary}
-
-{notes}
-
-Parameters
-----------
-shape
-    Of the result: ints, names, Dims; None for the broadcast shape of the parameters.
+_FIELDS = """
+shape: Of the result: ints, names, Dims; None for the broadcast shape of the parameters.
 {parameters}
-dtype
-    {dtype}
-key
-    From `mg.random.key`: the same numbers at every call. Without it the node has a stream of its
-    own, and new numbers at every call of a function.
-
-Returns
--------
-Node
-    {gradient}
-
-Raises
-------
-ShapeError
-    If a parameter does not broadcast to `shape`, or is a plain number out of its range.
-DTypeError
-    If `dtype` is not {kind}.
-
-Examples
---------
->>> import magmagraph as mg
+dtype: {dtype}
+returns: {gradient}
+raises ShapeError: If a parameter does not broadcast to `shape`, or is a plain number out of its
+    range.
+raises DTypeError: If `dtype` is not {kind}.
+"""
+_EXAMPLE = """
 >>> mg.random.seed(0)
 >>> x = mg.random.{call}.eval()
 >>> {statistic}
@@ -118,7 +98,7 @@ def _described(name: str, default: Any, requirement: Requirement) -> str:
         text += f", {requirement[0]}"
     if default is not REQUIRED:
         text += f"; {default} unless said"
-    return f"{name}\n    {text}."
+    return f"{name}: {text}."
 
 
 def distribution(
@@ -136,22 +116,14 @@ def distribution(
 ) -> tuple[Distribution, Composite]:
     """Make a distribution's function and its record.
 
-    Parameters
-    ----------
-    name
-        Of the function.
-    parameters
-        For each its name, its default (`REQUIRED` for none) and what plain numbers must be.
-    summary, notes, example
-        What the docstring is made of; the example is a call, a statistic of ``x``, its value.
-    body
-        ``body(shape, computing, key, *nodes)`` makes the result in the computing dtype.
-    module
-        ``__name__`` of the calling module.
-    gradient, no_gradient
-        Where it flows to, or why it does not.
-    integers
-        True where the result is whole: `dtype` is an integer's then, and `computing` float64.
+    name: Of the function.
+    parameters: For each its name, its default (`REQUIRED` for none) and what plain numbers must be.
+    summary, notes, example: What the docstring is made of; the example is a call, a statistic of
+        ``x``, its value.
+    body: ``body(shape, computing, key, *nodes)`` makes the result in the computing dtype.
+    module: ``__name__`` of the calling module.
+    gradient, no_gradient: Where it flows to, or why it does not.
+    integers: True where the result is whole: `dtype` is an integer's then, and `computing` float64.
     """
     signature = _signature(parameters, INT32 if integers else None)
 
@@ -163,39 +135,36 @@ def distribution(
         for (each, _, requirement), value in zip(parameters, raw, strict=True):
             check(name, each, value, requirement)
         if integers:
-            wanted, computing = integer_dtype(name, values["dtype"]), FLOAT64
+            target, computing = integer_dtype(name, values["dtype"]), FLOAT64
         else:
-            wanted = result_dtype(name, values["dtype"], *raw)
-            computing = wide(wanted)
+            target = result_dtype(name, values["dtype"], *raw)
+            computing = wide(target)
         nodes = tuple(parameter(value, computing) for value in raw)
         extents = common_shape(name, values["shape"], nodes)
-        return cast(body(extents, computing, values["key"], *nodes), wanted)
+        return cast(body(extents, computing, values["key"], *nodes), target)
 
     flow = f"No gradient: {no_gradient}." if no_gradient else f"Gradients flow to {gradient}."
-    text = _BODY.format(
-        summary=summary,
-        notes=inspect.cleandoc(notes),
+    fields = _FIELDS.format(
         parameters="\n".join(_described(*each) for each in parameters),
         dtype="An integer dtype."
         if integers
         else "A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.",
         gradient=flow,
         kind="an integer's" if integers else "a float's",
-        call=example[0],
-        statistic=example[1],
-        value=example[2],
     )
-    publish(function, name, module, text)
+    call, statistic, value = example
+    shown = _EXAMPLE.format(call=call, statistic=statistic, value=value)
     function.__signature__ = signature  # type: ignore[attr-defined]
+    publish(function, name, module, summary, notes, fields, shown)
     return function, drawing_record(function, summary, no_gradient)
 
 
 def integer_dtype(name: str, dtype: Any) -> np.dtype:
     """Return an integer dtype, or raise."""
-    wanted = canonical(dtype)
-    if not is_integer(wanted):
-        raise DTypeError(message(f"random.{name}: dtype={wanted.name}", need="an integer dtype"))
-    return wanted
+    target = canonical(dtype)
+    if not is_integer(target):
+        raise DTypeError(message(f"random.{name}: dtype={target.name}", need="an integer dtype"))
+    return target
 
 
 # Operations that draw.

@@ -57,8 +57,8 @@ def log_gamma_variables(xp: Any, draw: Any, a: Any) -> Any:
 
 
 def _sample(xp: Any, draw: Any, a: Any, *, log: bool) -> Any:
-    found = log_gamma_variables(xp, draw, a)
-    return found if log else xp.exp(found)
+    logarithms = log_gamma_variables(xp, draw, a)
+    return logarithms if log else xp.exp(logarithms)
 
 
 def _gradient(node: Node, cotangent: Node) -> Parts:

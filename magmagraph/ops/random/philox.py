@@ -30,14 +30,9 @@ def philox(
 ) -> tuple[Any, Any, Any, Any]:
     """Return the four words (uint64 arrays below 2**32) that belong to counters and a key.
 
-    Parameters
-    ----------
-    xp
-        numpy or cupy.
-    counter
-        Four uint64 arrays below 2**32, broadcast against each other.
-    key
-        Two ints below 2**32.
+    xp: numpy or cupy.
+    counter: Four uint64 arrays below 2**32, broadcast against each other.
+    key: Two ints below 2**32.
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -56,12 +51,8 @@ def philox(
 def stream_key(seed: int, stream: int, part: int) -> tuple[int, int]:
     """Return the key of one source of bits.
 
-    Parameters
-    ----------
-    seed, stream
-        Below 2**64.
-    part
-        Tells the sources of one random node apart (a normal number takes two).
+    seed, stream: Below 2**64.
+    part: Tells the sources of one random node apart (a normal number takes two).
 
     Examples
     --------
@@ -85,21 +76,13 @@ def bits(
     Word `i` of 32 bits is word ``i % 4`` of block ``i // 4``; word `i` of 64 bits is made of
     words ``2 * (i % 2)`` (low half) and the next one of block ``i // 2``.
 
-    Parameters
-    ----------
-    xp
-        numpy or cupy.
-    key
-        From `stream_key`.
-    step
-        The function's step.
-    count
-        How many.
-    dtype
-        uint32 or uint64.
-    first
-        The number of the first word. Numbers of words and steps are taken modulo 2**64, as kernels
-        do, so that negative ones count back from there.
+    xp: numpy or cupy.
+    key: From `stream_key`.
+    step: The function's step.
+    count: How many.
+    dtype: uint32 or uint64.
+    first: The number of the first word. Numbers of words and steps are taken modulo 2**64, as
+        kernels do, so that negative ones count back from there.
     """
     wide = dtype == UINT64
     per_block = 2 if wide else 4

@@ -44,10 +44,7 @@ def _bodies(values: Iterable[Any]) -> Iterator[Graph]:
 def redrawing(streams: Streams) -> Renew:
     """Return what `transforms.rebuild` is told to renew: nodes that draw, and loops around such.
 
-    Parameters
-    ----------
-    streams
-        Stream -> the one that takes its place; others stay.
+    streams: Stream -> the one that takes its place; others stay.
     """
 
     def renew(node: Node, operands: tuple[Node, ...]) -> Node | None:
@@ -77,24 +74,20 @@ def redrawn(
 ) -> Graph:
     """Return a frozen graph that draws from other streams.
 
-    Parameters
-    ----------
-    graph, streams
-        As above.
-    note
-        ``note(old, new)`` is called for each node that is made again.
+    graph, streams: As above.
+    note: ``note(old, new)`` is called for each node that is made again.
     """
     renew = redrawing(streams)
     interner = graph.interner
-    made: dict[Node, Node] = {}
+    copies: dict[Node, Node] = {}
     for node in graph.nodes:
-        operands = tuple(made[operand] for operand in node.inputs)
+        operands = tuple(copies[operand] for operand in node.inputs)
         fresh = renew(node, operands)
-        made[node] = interner.make(node, operands) if fresh is None else interner.intern(fresh)
-        if note is not None and made[node] is not node:
-            note(node, made[node])
+        copies[node] = interner.make(node, operands) if fresh is None else interner.intern(fresh)
+        if note is not None and copies[node] is not node:
+            note(node, copies[node])
     return graph.replace(
-        outputs=[made[node] for node in graph.outputs],
-        updates=[(held, made[value]) for held, value in graph.updates],
-        effects=[made[node] for node in graph.effects],
+        outputs=[copies[node] for node in graph.outputs],
+        updates=[(updates, copies[value]) for updates, value in graph.updates],
+        effects=[copies[node] for node in graph.effects],
     )

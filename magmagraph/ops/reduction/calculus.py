@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Kind, Sample
 from ...ir.types import MOST_TERMS, Extent
@@ -40,33 +41,18 @@ def _neighbours(node: Node, axis: int) -> tuple[Node, Node]:
     return index(node, before), index(node, (*before[:-1], slice(1, None)))
 
 
+@documented
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
     """Take differences of neighbours along an axis.
 
-    Parameters
-    ----------
-    a
-        Node or array with at least one axis. Of bools: whether neighbours differ.
-    n
-        How many times.
-    axis
-        The axis, shorter by `n` in the result; without elements where there were no more.
-    prepend, append
-        Values to put in front and behind first: numbers, or arrays with that axis. With `n` 0
-        nothing is done, as in NumPy.
+    a: Node or array with at least one axis. Of bools: whether neighbours differ.
+    n: How many times.
+    axis: The axis, shorter by `n` in the result; without elements where there were no more.
+    prepend, append: Values to put in front and behind first: numbers, or arrays with that axis.
+        With `n` 0 nothing is done, as in NumPy.
+    returns (Node):
+    raises ShapeError: If `n` is negative, or above 10,000 where more elements may be left.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If `n` is negative, or above 10,000 where more elements may be left.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.diff(mg.constant([1, 4, 9, 16])).eval()
     array([3, 5, 7], dtype=int32)
     """
@@ -95,25 +81,15 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return node
 
 
+@documented
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Node:
     """Take differences of neighbours in the raveled array.
 
-    Parameters
-    ----------
-    ary
-        Node or array.
-    to_end, to_begin
-        Numbers or arrays that stand behind and in front of the differences; raveled, and converted
-        to their dtype.
+    ary: Node or array.
+    to_end, to_begin: Numbers or arrays that stand behind and in front of the differences; raveled,
+        and converted to their dtype.
+    returns: Of one axis.
 
-    Returns
-    -------
-    Node
-        Of one axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.ediff1d(mg.constant([1, 4, 9]), to_begin=0).eval()
     array([0, 3, 5], dtype=int32)
     """
@@ -123,36 +99,21 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Node:
     return concatenate([cast(part, node.dtype) for part in parts if part is not None])
 
 
+@documented
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Estimate derivatives by differences of second order inside and of a chosen order at the ends.
 
-    Parameters
-    ----------
-    f
-        Node or array of samples; ints become floats.
-    *varargs
-        Distances of the samples: one number for all axes, or for each axis a number or the
+    f: Node or array of samples; ints become floats.
+    *varargs: Distances of the samples: one number for all axes, or for each axis a number or the
         coordinates of its samples.
-    axis
-        The axis or axes; all unless said.
-    edge_order
-        1 or 2: the order of the differences at the ends.
+    axis: The axis or axes; all unless said.
+    edge_order: 1 or 2: the order of the differences at the ends.
+    returns (Node, or a tuple of Node with one for each of several axes): Of the shape of `f`.
+        Inside, with distances ``h`` before and ``k`` behind, the derivative of the parabola through
+        three neighbours.
+    raises ShapeError: If there are not as many distances as axes, coordinates do not fit, or an
+        axis has not more than `edge_order` elements.
 
-    Returns
-    -------
-    Node, or a tuple of Node with one for each of several axes
-        Of the shape of `f`. Inside, with distances ``h`` before and ``k`` behind, the derivative of
-        the parabola through three neighbours.
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many distances as axes, coordinates do not fit, or an axis has not more
-        than `edge_order` elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.gradient([1.0, 4.0, 9.0, 16.0]).eval()
     array([3., 4., 6., 7.], dtype=float32)
     """
@@ -225,33 +186,17 @@ def _far(piece: Callable[..., Node], rise: Node, steps: Node, count: Extent) -> 
     return add(piece(rise, count - 1, 1), multiply(bend, k))
 
 
+@documented
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     """Integrate along an axis by the trapezoidal rule.
 
-    Parameters
-    ----------
-    y
-        Node or array of samples; ints become floats.
-    x
-        Their coordinates: of one axis, or of the shape of `y`.
-    dx
-        Their distance, where there are no coordinates.
-    axis
-        The axis.
+    y: Node or array of samples; ints become floats.
+    x: Their coordinates: of one axis, or of the shape of `y`.
+    dx: Their distance, where there are no coordinates.
+    axis: The axis.
+    returns: Of the float dtype, without the axis.
+    raises ShapeError: If the coordinates do not fit.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the axis.
-
-    Raises
-    ------
-    ShapeError
-        If the coordinates do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.trapezoid([1.0, 2.0, 3.0]).eval()
     array(4., dtype=float32)
     """
@@ -275,34 +220,19 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     return sum(multiply(multiply(add(before, behind), 0.5), widths), axis=axis)
 
 
+@documented
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Node:
     """Take the cross product of vectors.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays of vectors of three elements (or two, whose third is 0); the other axes
+    a, b: Nodes or arrays of vectors of three elements (or two, whose third is 0); the other axes
         broadcast.
-    axisa, axisb, axisc
-        The axes of the vectors of `a`, of `b` and of the result.
-    axis
-        The three of them at once.
+    axisa, axisb, axisc: The axes of the vectors of `a`, of `b` and of the result.
+    axis: The three of them at once.
+    returns: Vectors of three elements; of two vectors of two elements the third component alone.
+    raises ShapeError: If the vectors have other extents, or the other axes do not broadcast.
 
-    Returns
-    -------
-    Node
-        Vectors of three elements; of two vectors of two elements the third component alone.
-
-    Raises
-    ------
-    ShapeError
-        If the vectors have other extents, or the other axes do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cross(mg.constant([1, 0, 0]), mg.constant([0, 1, 0])).eval()
     array([0, 0, 1], dtype=int32)
     """
@@ -329,31 +259,19 @@ def cross(
     return moveaxis(result, -1, call.axis(axisc, result.ndim, "axisc"))
 
 
+@documented
 def unwrap(
     p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2.0 * math.pi
 ) -> Node:
     """Remove jumps of whole periods between neighbours.
 
-    Parameters
-    ----------
-    p
-        Node or array of phases; ints become floats.
-    discont
-        The least difference that counts as a jump; half a period unless said.
-    axis
-        The axis.
-    period
-        The period.
+    p: Node or array of phases; ints become floats.
+    discont: The least difference that counts as a jump; half a period unless said.
+    axis: The axis.
+    period: The period.
+    returns: Of the shape of `p`: each jump of at least `discont` is brought below half a period.
+        The gradient is that of `p`.
 
-    Returns
-    -------
-    Node
-        Of the shape of `p`: each jump of at least `discont` is brought below half a period. The
-        gradient is that of `p`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.unwrap([0.0, 0.5, 6.5, 7.0], period=6.0).eval()
     array([0. , 0.5, 0.5, 1. ], dtype=float32)
     """

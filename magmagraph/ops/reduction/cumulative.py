@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ..convert import as_node
@@ -61,31 +62,12 @@ def _accumulation(name: str) -> dict[str, Any]:
 
 # Scans of one operand.
 
-_DOC = """{summary}
-
-Parameters
-----------
-x
-    Node or array.
-axis
-    The axis; None ravels `x` first.
-{dtype}reverse
-    Run from the last element to the first.
-
-Returns
--------
-Node
-    {returns}
-
-Raises
-------
-ShapeError
-    If `x` has no such axis.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
+_FIELDS = """
+x: Node or array.
+axis: The axis; None ravels `x` first.
+{dtype}reverse: Run from the last element to the first.
+returns: {returns}
+raises ShapeError: If `x` has no such axis.
 """
 
 
@@ -144,33 +126,17 @@ def _reference(scan: Callable[..., Any]) -> Callable[..., Any]:
     return reference
 
 
+@documented
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = False) -> Node:
     """Add up the elements along an axis, keeping every partial sum.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        The axis; None ravels `x` first.
-    dtype
-        Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
-    reverse
-        Add from the last element to the first.
+    x: Node or array.
+    axis: The axis; None ravels `x` first.
+    dtype: Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
+    reverse: Add from the last element to the first.
+    returns: Of the shape of `x`. 16-bit floats are added in float32.
+    raises ShapeError: If `x` has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x`. 16-bit floats are added in float32.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cumsum([1.0, 2.0, 4.0]).eval()
     array([1., 3., 7.], dtype=float32)
     """
@@ -210,34 +176,18 @@ def _cumprod_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (multiply(shifted(node, axis, reverse, 1), behind),)
 
 
+@documented
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = False) -> Node:
     """Multiply the elements along an axis, keeping every partial product.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        The axis; None ravels `x` first.
-    dtype
-        Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
-    reverse
-        Multiply from the last element to the first.
+    x: Node or array.
+    axis: The axis; None ravels `x` first.
+    dtype: Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
+    reverse: Multiply from the last element to the first.
+    returns: Of the shape of `x`. 16-bit floats are multiplied in float32. Derivatives of every
+        order are right where elements are zero, too.
+    raises ShapeError: If `x` has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the shape of `x`. 16-bit floats are multiplied in float32. Derivatives of every order
-        are right where elements are zero, too.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cumprod([2.0, 3.0, 4.0]).eval()
     array([ 2.,  6., 24.], dtype=float32)
     """
@@ -292,13 +242,13 @@ def _running_extremum(name: str, function: str, word: str, result: str) -> Any:
         scan,
         name,
         __name__,
-        _DOC.format(
-            summary=f"Find the {word} element so far, along an axis.",
+        f"Find the {word} element so far, along an axis.",
+        _FIELDS.format(
             dtype="",
             returns="Of the shape and dtype of `x`; NaN from the first NaN on. The earliest of "
             "equal\n    elements has the gradient.",
-            example=f">>> mg.{name}([2.0, 1.0, 3.0]).eval()\narray({result}, dtype=float32)",
         ),
+        f">>> mg.{name}([2.0, 1.0, 3.0]).eval()\narray({result}, dtype=float32)",
     )
     op = _record(
         name,
@@ -347,31 +297,16 @@ def _logsumexp_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (multiply(share, behind),)
 
 
+@documented
 def cumlogsumexp(x: Any, axis: int | None = None, reverse: bool = False) -> Node:
     """Compute the logarithm of the running sum of exponentials along an axis, without overflow.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis; None ravels `x` first.
-    reverse
-        Run from the last element to the first.
+    x: Node or array; ints become floats.
+    axis: The axis; None ravels `x` first.
+    reverse: Run from the last element to the first.
+    returns: Of the shape and float dtype of `x`. Where it is infinite no gradient flows.
+    raises ShapeError: If `x` has no such axis.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`. Where it is infinite no gradient flows.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cumlogsumexp([1000.0, 1000.0]).eval().round(1)
     array([1000. , 1000.7], dtype=float32)
     """
@@ -417,34 +352,19 @@ def _with_initial(record: Any, scan: Any, x: Any, axis: Any, dtype: Any, first: 
     return concatenate([edge, result], axis)
 
 
+@documented
 def cumulative_sum(
     x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Node:
     """Add up the elements along an axis, as `cumsum`; with the empty sum in front if wanted.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        The axis; may be left out where there is one.
-    dtype
-        Of the result; see `cumsum`.
-    include_initial
-        Put 0 in front of the sums.
+    x: Node or array.
+    axis: The axis; may be left out where there is one.
+    dtype: Of the result; see `cumsum`.
+    include_initial: Put 0 in front of the sums.
+    returns (Node):
+    raises ShapeError: If there are several axes and none is named.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If there are several axes and none is named.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cumulative_sum([1.0, 2.0, 4.0], include_initial=True).eval()
     array([0., 1., 3., 7.], dtype=float32)
     """
@@ -452,34 +372,19 @@ def cumulative_sum(
     return _with_initial(CUMULATIVE_SUM, cumsum, x, axis, dtype, first)
 
 
+@documented
 def cumulative_prod(
     x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Node:
     """Multiply the elements along an axis, as `cumprod`; with the empty product in front if wanted.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        The axis; may be left out where there is one.
-    dtype
-        Of the result; see `cumprod`.
-    include_initial
-        Put 1 in front of the products.
+    x: Node or array.
+    axis: The axis; may be left out where there is one.
+    dtype: Of the result; see `cumprod`.
+    include_initial: Put 1 in front of the products.
+    returns (Node):
+    raises ShapeError: If there are several axes and none is named.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If there are several axes and none is named.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cumulative_prod([2.0, 3.0], include_initial=True).eval()
     array([1., 2., 6.], dtype=float32)
     """

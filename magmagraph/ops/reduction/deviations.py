@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dtypes import canonical, real_dtype
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, Composite, Kind, Sample, Tests
 from ..convert import as_node, cast
@@ -28,12 +29,8 @@ __all__ = ["std", "variance"]
 def degrees_of(name: str, ddof: Any, correction: Any) -> Any:
     """Return what is taken from the number of elements: a number, or a scalar node.
 
-    Raises
-    ------
-    ShapeError
-        If it is no scalar.
-    DTypeError
-        If it is no number.
+    raises ShapeError: If it is no scalar.
+    raises DTypeError: If it is no number.
     """
     less = ddof if correction is None else correction
     if isinstance(less, (int, float)):  # the usual
@@ -98,10 +95,7 @@ def _deviations(
 def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
     """Return the mean that the user gave, as it is taken from the elements.
 
-    Raises
-    ------
-    ShapeError
-        If it is not of the shape of a mean with `keepdims=True`.
+    raises ShapeError: If it is not of the shape of a mean with `keepdims=True`.
     """
     given = as_node(mean, node.dtype)
     shape = tuple(1 if a in axes else size for a, size in enumerate(node.shape))
@@ -118,6 +112,7 @@ def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
     return cast(given, node.dtype)
 
 
+@documented
 def variance(
     x: Any,
     axis: Axis = None,
@@ -131,36 +126,16 @@ def variance(
 ) -> Node:
     """Average the squared deviations from the mean along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    ddof
-        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    correction
-        The array API standard's name of `ddof`; it counts where both are given.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
-    dtype
-        Of the result, a float one; that of `x` unless said.
-    mean
-        The mean with `keepdims=True`, where it is known; it is computed unless given.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    ddof: Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+    correction: The array API standard's name of `ddof`; it counts where both are given.
+    dtype: Of the result, a float one; that of `x` unless said.
+    mean: The mean with `keepdims=True`, where it is known; it is computed unless given.
+    returns: Of the float dtype, without the reduced axes (unless `keepdims`). No more elements than
+        `ddof` give infinity, and NaN where all of them are equal. Of complex numbers the squares
+        are those of the absolute deviations, so that the result is real.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). No more elements than
-        `ddof` give infinity, and NaN where all of them are equal. Of complex numbers the
-        squares are those of the absolute deviations, so that the result is real.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.variance([1.0, 2.0, 3.0, 6.0]).eval()
     array(3.5, dtype=float32)
     """
@@ -175,6 +150,7 @@ def safe_sqrt(x: Node) -> Node:
     return where(zero, 0, sqrt(where(zero, 1, x)))
 
 
+@documented
 def std(
     x: Any,
     axis: Axis = None,
@@ -188,33 +164,14 @@ def std(
 ) -> Node:
     """Take the standard deviation along axes: the square root of `variance`.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    ddof
-        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    correction
-        The array API standard's name of `ddof`; it counts where both are given.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
-    dtype, mean
-        See `variance`.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    ddof: Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+    correction: The array API standard's name of `ddof`; it counts where both are given.
+    dtype, mean: See `variance`.
+    returns: Of the float dtype, without the reduced axes (unless `keepdims`). Where it is 0 so is
+        its gradient.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). Where it is 0 so is its
-        gradient.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.std([1.0, 1.0, 3.0, 3.0]).eval()
     array(1., dtype=float32)
     """
@@ -233,11 +190,9 @@ def _std_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = Fal
 
 RECORDS = (
     Composite(
-        name="variance",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=variance,
-        doc="Average the squared deviations from the mean along axes.",
         tests=Tests(
             samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
             reference=_variance_reference,
@@ -245,11 +200,9 @@ RECORDS = (
         numerics="reassoc",
     ),
     Composite(
-        name="std",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=std,
-        doc="Take the standard deviation along axes.",
         tests=Tests(
             samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
             reference=_std_reference,

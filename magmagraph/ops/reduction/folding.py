@@ -12,6 +12,7 @@ import numpy as np
 
 from ...dtypes import canonical, is_inexact, is_unsigned
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import COMMON
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Kind, Op, Sample, describe
 from ...ir.types import Extent, Shape, Type
@@ -22,7 +23,6 @@ from ..shape.axes import axes_of
 from ..shape.joining import broadcast_to
 from .masked import (
     INITIAL,
-    WHERE,
     filled,
     mask_of,
     no_start,
@@ -103,10 +103,7 @@ def restored(x: Any, axes: tuple[int, ...]) -> Node:
 def kept(name: str, x: Node, axes: tuple[int, ...], keepdims: Any) -> Node:
     """Return a reduced value, with the reduced axes back where the user keeps them.
 
-    Raises
-    ------
-    DTypeError
-        If `keepdims` says neither: NumPy has another argument in its place.
+    raises DTypeError: If `keepdims` says neither: NumPy has another argument in its place.
     """
     return restored(x, axes) if keeps(name, keepdims) else x
 
@@ -186,34 +183,16 @@ class TruthFold(Protocol):
         """Reduce `x` along axes."""
 
 
-_BODY = """{summary}
-
-{notes}
-
-Parameters
-----------
-x
-    Node or array{kind}.
-axis
-    An axis, several, or None for all{order}.
-keepdims
-    Keep the reduced axes, with extent 1.{dtype}{options}
-
-Returns
--------
-Node
-    {returns}
-
-Examples
---------
->>> import magmagraph as mg
-{example}
-"""
+_FIELDS = """
+x: Node or array{kind}.
+axis: An axis, several, or None for all{order}.{options}
+returns: {returns}"""
 _DTYPE = """
-dtype
-    Of the elements before they are folded, and of the result. By default integers narrower than
+dtype: Of the elements before they are folded, and of the result. By default integers narrower than
     64 bits (and bools) become int64, unsigned ones uint32, as the array API standard has it
     where the default integer is int32; uint64 stays."""
+_HOLD = """
+where: Bools that broadcast to the shape of `x`: only elements where they hold count."""
 
 
 def accumulated(x: Any, dtype: Any) -> Node:
@@ -245,10 +224,17 @@ def _record(name: str, function: Callable[..., Node], summary: str, **fields: An
     )
 
 
-def _document(function: Callable[..., Node], name: str, summary: str, **parts: str) -> None:
-    text = {"notes": "", "kind": "", "order": "", "dtype": "", "options": "", **parts}
-    doc = _BODY.format(summary=summary, **text).replace("\n\n\n\n", "\n\n")
-    publish(function, name, f"{__name__.rpartition('.')[0]}.primitives", doc)  # who defines it
+def _document(
+    function: Callable[..., Node],
+    name: str,
+    summary: str,
+    example: str,
+    notes: str = "",
+    **parts: str,
+) -> None:
+    fields = _FIELDS.format(**{"kind": "", "order": "", "options": "", **parts})
+    home = f"{__name__.rpartition('.')[0]}.primitives"  # who defines it
+    publish(function, name, home, summary, notes, fields, example)
 
 
 def typed_fold(
@@ -280,8 +266,8 @@ def typed_fold(
         return result if initial is None else join(result, start_of(name, initial, node.dtype))
 
     use = "the result begins with; not at all unless said"
-    options = INITIAL.format(use=use) + WHERE
-    _document(function, name, summary, dtype=_DTYPE, options=options, **words)
+    options = f"{_DTYPE}\n{INITIAL.format(use=use)}"
+    _document(function, name, summary, options=options, **words)
     op = _record(name, function, summary, **fields)
     return function, op
 
@@ -317,14 +303,13 @@ def extremum_fold(
         axes = normalized_axes(op, node, axis)
         bound = worst(node.dtype, largest)
         if without_elements(node, axes):
-            found = of_none(node, axes, bound)
+            extremum = of_none(node, axes, bound)
         else:
-            found = op(filled(node, mask, bound), axes=axes)
-        return join(kept(name, found, axes, keepdims), start)
+            extremum = op(filled(node, mask, bound), axes=axes)
+        return join(kept(name, extremum, axes, keepdims), start)
 
     use = "takes part, also where there are no elements;\n    it shares the gradient of a tie"
-    options = INITIAL.format(use=use) + WHERE
-    options += "\n    A mask needs `initial`."
+    options = f"\n{INITIAL.format(use=use)}\nwhere: {COMMON['where']} A mask needs `initial`."
     _document(function, name, summary, options=options, **words)
     op = _record(name, function, summary, **fields)
     return function, op
@@ -342,7 +327,7 @@ def truth_fold(
         node = cast(x, BOOL)
         return _apply(op, filled(node, mask_of(name, node, where), neutral), axis, keepdims)
 
-    _document(function, name, summary, options=WHERE.partition(" The others")[0], **words)
+    _document(function, name, summary, options=_HOLD, **words)
     op = _record(name, function, summary, **fields)
     return function, op
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import DTypeError, ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent, Operand, Operands
@@ -43,36 +44,20 @@ def _counted(places: Node, inside: Node, weights: Node | None, length: Extent) -
     return cast(sums, INT64) if weights is None else sums
 
 
+@documented
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Node:
     """Count how often each number occurs, or add up the weights of each.
 
-    Parameters
-    ----------
-    x
-        Integers, of any shape. Negative ones, and those of `length` and above, count for nothing.
-    weights
-        What each is worth, of the shape of `x`; 1 unless said.
-    minlength
-        Of constant numbers, the least extent of the result.
-    length
-        Extent of the result: an int, a name or a Dim. Needed where the numbers are not constant.
+    x: Integers, of any shape. Negative ones, and those of `length` and above, count for nothing.
+    weights: What each is worth, of the shape of `x`; 1 unless said.
+    minlength: Of constant numbers, the least extent of the result.
+    length: Extent of the result: an int, a name or a Dim. Needed where the numbers are not
+        constant.
+    returns: int64, or of the dtype of the weights; entry i for the number i. The gradient flows to
+        the weights.
+    raises DTypeError: If the numbers are not integers.
+    raises ShapeError: If neither the numbers nor `length` tell the extent of the result.
 
-    Returns
-    -------
-    Node
-        int64, or of the dtype of the weights; entry i for the number i. The gradient flows to the
-        weights.
-
-    Raises
-    ------
-    DTypeError
-        If the numbers are not integers.
-    ShapeError
-        If neither the numbers nor `length` tell the extent of the result.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.bincount(mg.constant([0, 1, 1, 3]), length=5).eval()
     array([1, 2, 0, 1, 0])
     """
@@ -117,35 +102,20 @@ class Histogram2D(NamedTuple):
     y_edges: Node
 
 
+@documented
 def histogram_bin_edges(
     a: Any, bins: Operand = 10, range: Operands | None = None, weights: Any = None
 ) -> Node:
     """Return the edges of bins of equal width, as `histogram` uses them.
 
-    Parameters
-    ----------
-    a
-        The values, a node or array.
-    bins
-        How many bins; or the edges themselves, which are returned.
-    range
-        ``(low, high)``; the smallest and the largest value unless said.
-    weights
-        Without influence.
+    a: The values, a node or array.
+    bins: How many bins; or the edges themselves, which are returned.
+    range: ``(low, high)``; the smallest and the largest value unless said.
+    weights: Without influence.
+    returns: Of one axis, floats; one more than there are bins.
+    raises ShapeError: If there is not at least one bin, or the range is not finite or runs
+        downwards.
 
-    Returns
-    -------
-    Node
-        Of one axis, floats; one more than there are bins.
-
-    Raises
-    ------
-    ShapeError
-        If there is not at least one bin, or the range is not finite or runs downwards.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.histogram_bin_edges([0.0, 1.0, 4.0], bins=4).eval()
     array([0., 1., 2., 3., 4.], dtype=float32)
     """
@@ -176,10 +146,10 @@ def _edges(call: Call, node: Node, bins: Any, limits: Any) -> Node:
         raise call.shape_error(f"bins={bins}", need="at least one bin")
     if limits is not None:
         limits = _several(call, "range", limits, "two numbers: the ends")
-    known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
-    if known:
+    static = limits is not None and not any(isinstance(limit, Node) for limit in limits)
+    if static:
         limits = real_array("range", list(limits)).tolist()
-    if known and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
+    if static and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
         raise call.shape_error(
             f"range=({limits[0]}, {limits[1]})", need="finite numbers, the smaller one first"
         )
@@ -211,6 +181,7 @@ def _widths(edges: Node) -> Node:
     return subtract(cut(edges, 0, 1, count), cut(edges, 0, 0, count))
 
 
+@documented
 def histogram(
     a: Any,
     bins: Operand = 10,
@@ -220,35 +191,17 @@ def histogram(
 ) -> Histogram:
     """Count how many values lie in each bin.
 
-    Parameters
-    ----------
-    a
-        The values, a node or array of any shape.
-    bins
-        How many bins of equal width; or their edges in ascending order.
-    range
-        ``(low, high)`` for a number of bins; the smallest and the largest value unless said.
+    a: The values, a node or array of any shape.
+    bins: How many bins of equal width; or their edges in ascending order.
+    range: ``(low, high)`` for a number of bins; the smallest and the largest value unless said.
         Values outside count for nothing.
-    density
-        Divide by the total and by the widths, so that the integral is 1.
-    weights
-        What each value counts, of the shape of `a`; 1 unless said.
+    density: Divide by the total and by the widths, so that the integral is 1.
+    weights: What each value counts, of the shape of `a`; 1 unless said.
+    returns (Histogram): A named pair: ``hist`` (int64; the dtype of the weights; or floats for a
+        density) and ``bin_edges``. A bin holds its left edge, the last one its right edge, too. The
+        gradient flows to the weights, and to the edges where they are found from `a`.
+    raises ShapeError: If there is not at least one bin.
 
-    Returns
-    -------
-    Histogram
-        A named pair: ``hist`` (int64; the dtype of the weights; or floats for a density) and
-        ``bin_edges``. A bin holds its left edge, the last one its right edge, too. The gradient
-        flows to the weights, and to the edges where they are found from `a`.
-
-    Raises
-    ------
-    ShapeError
-        If there is not at least one bin.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> counts, edges = mg.histogram([0.1, 0.4, 0.45, 0.9, 1.0], bins=2, range=(0.0, 1.0))
     >>> counts.eval(), edges.eval()
     (array([3, 2]), array([0. , 0.5, 1. ], dtype=float32))
@@ -266,6 +219,7 @@ def histogram(
     return Histogram(counts, edges)
 
 
+@documented
 def histogram2d(
     x: Any,
     y: Any,
@@ -276,33 +230,15 @@ def histogram2d(
 ) -> Histogram2D:
     """Count how many pairs of values lie in each cell of a grid.
 
-    Parameters
-    ----------
-    x, y
-        The values, of one shape.
-    bins
-        How many bins along both axes; or a pair, for each axis a number or edges.
-    range
-        A pair of ``(low, high)``; the smallest and the largest values unless said.
-    density
-        Divide by the total and by the areas, so that the integral is 1.
-    weights
-        What each pair counts; 1 unless said.
+    x, y: The values, of one shape.
+    bins: How many bins along both axes; or a pair, for each axis a number or edges.
+    range: A pair of ``(low, high)``; the smallest and the largest values unless said.
+    density: Divide by the total and by the areas, so that the integral is 1.
+    weights: What each pair counts; 1 unless said.
+    returns (Histogram2D): A named triple: ``hist`` (floats, of shape ``(bins of x, bins of y)``),
+        ``x_edges`` and ``y_edges``.
+    raises ShapeError: If `x` and `y` have different shapes, or there is not at least one bin.
 
-    Returns
-    -------
-    Histogram2D
-        A named triple: ``hist`` (floats, of shape ``(bins of x, bins of y)``), ``x_edges`` and
-        ``y_edges``.
-
-    Raises
-    ------
-    ShapeError
-        If `x` and `y` have different shapes, or there is not at least one bin.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> counts, _, _ = mg.histogram2d([0.1, 0.2, 0.9], [0.1, 0.8, 0.9], bins=2)
     >>> counts.eval()
     array([[1., 1.],
@@ -357,10 +293,8 @@ def _histogram_reference(a: np.ndarray, **options: Any) -> tuple[np.ndarray, np.
 
 
 BINCOUNT = Composite(
-    name="bincount",
     kind=Kind.INDEX,
     function=bincount,
-    doc="How often each number occurs.",
     tests=Tests(
         samples=lambda: [
             Sample((_NUMBERS,), {"length": 6}),
@@ -379,10 +313,8 @@ BINCOUNT = Composite(
     numerics="reassoc",
 )
 HISTOGRAM_BIN_EDGES = Composite(
-    name="histogram_bin_edges",
     kind=Kind.INDEX,
     function=histogram_bin_edges,
-    doc="The edges of bins of equal width.",
     tests=Tests(
         samples=lambda: [
             Sample((_VALUES,), {"bins": 4}),
@@ -396,10 +328,8 @@ HISTOGRAM_BIN_EDGES = Composite(
     numerics="reassoc",
 )
 HISTOGRAM = Composite(
-    name="histogram",
     kind=Kind.INDEX,
     function=histogram,
-    doc="How many values lie in each bin.",
     tests=Tests(
         samples=lambda: [
             Sample((_VALUES,), {"bins": 3, "range": (-1.5, 2.5)}, gradient=(), reason="counts"),
@@ -419,10 +349,8 @@ HISTOGRAM = Composite(
     numerics="reassoc",
 )
 HISTOGRAM2D = Composite(
-    name="histogram2d",
     kind=Kind.INDEX,
     function=histogram2d,
-    doc="How many pairs of values lie in each cell of a grid.",
     tests=Tests(
         samples=lambda: [
             Sample(

@@ -25,33 +25,17 @@ from ..shape.joining import broadcast_to
 
 _INT64 = np.dtype(np.int64)
 
-WHERE = """
-where
-    Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-    have gradient 0, whatever their value."""
-INITIAL = """
-initial
-    A number, or a scalar node, that {use}."""
+INITIAL = "initial: A number, or a scalar node, that {use}."
 
 
 def mask_of(name: str, node: Node, where: Any) -> Node | None:
     """Return which elements of an operand count, in its shape; None where all do.
 
-    Parameters
-    ----------
-    name
-        The function, for the errors.
-    node
-        The operand.
-    where
-        What the user gave: bools that broadcast to the operand's shape.
-
-    Raises
-    ------
-    DTypeError
-        If they are no bools.
-    ShapeError
-        If they do not broadcast to the operand's shape.
+    name: The function, for the errors.
+    node: The operand.
+    where: What the user gave: bools that broadcast to the operand's shape.
+    raises DTypeError: If they are no bools.
+    raises ShapeError: If they do not broadcast to the operand's shape.
     """
     if isinstance(where, (bool, np.bool_)) and where:
         return None
@@ -98,21 +82,12 @@ def without_elements(node: Node, axes: Iterable[int]) -> bool:
 def start_of(name: str, initial: Any, dtype: np.dtype) -> Node:
     """Return an initial value as a scalar of the elements' dtype.
 
-    Parameters
-    ----------
-    name
-        The function, for the errors.
-    initial
-        What the user gave: a number, or a scalar node.
-    dtype
-        The elements' dtype.
-
-    Raises
-    ------
-    ShapeError
-        If it is no scalar.
-    DTypeError
-        If it is of a higher kind than the elements, or does not fit into their dtype.
+    name: The function, for the errors.
+    initial: What the user gave: a number, or a scalar node.
+    dtype: The elements' dtype.
+    raises ShapeError: If it is no scalar.
+    raises DTypeError: If it is of a higher kind than the elements, or does not fit into their
+        dtype.
     """
     start = as_node(initial, dtype if is_inexact(dtype) else None)
     if start.ndim:
@@ -145,10 +120,7 @@ def _rank(dtype: np.dtype) -> int:
 def no_start(name: str, initial: Any, mask: Node | None) -> bool:
     """Tell whether there is no initial value, which a mask needs where nothing else is worst.
 
-    Raises
-    ------
-    ConfigError
-        If there is a mask and no initial value.
+    raises ConfigError: If there is a mask and no initial value.
     """
     if initial is None and mask is not None:
         raise ConfigError(

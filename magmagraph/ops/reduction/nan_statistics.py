@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_float, is_inexact, real_dtype
+from ...ir.docstrings import COMMON
 from ...ir.graph import Node
 from ...ir.op import INEXACT, REAL, Composite, Kind, Sample, Tests
 from ..convert import as_node, as_operand, cast
@@ -21,7 +22,7 @@ from ..elementwise.rounding import isnan
 from .cumulative import cumprod, cumsum
 from .deviations import center_of, degrees_of, safe_sqrt
 from .folding import CUBE, Axis, accumulated, kept, normalized_axes, restored
-from .masked import INITIAL, WHERE, filled, mask_of, no_start, start_of
+from .masked import INITIAL, filled, mask_of, no_start, start_of
 from .primitives import SUM, all, argmax, argmin, max, min, prod, sum
 from .statistics import averaged, widened
 
@@ -52,50 +53,23 @@ def _or_nan(result: Node, node: Node, axis: Axis, keepdims: bool) -> Node:
     return where(all(isnan(node), axis, keepdims), np.nan, result)
 
 
-_PARAMETERS = """
-Parameters
-----------
-x
-    Node or array.
-axis
-    An axis, several, or None for all.
-"""
-_KEEP = """keepdims
-    Keep the reduced axes, with extent 1.
-"""
-
-
 def _published(
-    function: Any, name: str, summary: str, returns: str, example: str, *, more: str = _KEEP
+    function: Any, name: str, summary: str, returns: str, example: str, *, more: str = ""
 ) -> Any:
-    doc = f"""{summary}
-{_PARAMETERS}{more}
-Returns
--------
-Node
-    {returns}
-
-Examples
---------
->>> import magmagraph as mg
-{example}
-"""
-    return publish(function, name, __name__, doc)
+    more = f"\n{more.strip()}" if more else ""
+    fields = f"""
+x: Node or array.
+axis: An axis, several, or None for all.{more}
+returns: {returns}"""
+    return publish(function, name, __name__, summary, fields, example)
 
 
-_DTYPE = """keepdims
-    Keep the reduced axes, with extent 1.
-dtype
-    See `sum`.
-initial, where
-    See `sum`.
-"""
-_AVERAGED = """dtype
-    Of the result, a float one; that of `x` unless said.
-"""
-_MASK = WHERE.lstrip("\n") + "\n"
-_PART = INITIAL.format(use="takes part").lstrip("\n")
-_EXTREMUM = f"{_KEEP}{_PART}\n{_MASK}    A mask needs `initial`.\n"
+_DTYPE = "dtype: See `sum`.\ninitial, where: See `sum`."
+_AVERAGED = "dtype: Of the result, a float one; that of `x` unless said."
+_EXTREMUM = (
+    INITIAL.format(use="takes part")
+    + f"\nwhere: {COMMON['where']} A mask needs `initial`."
+)
 
 
 def _begun(
@@ -187,38 +161,38 @@ def _moments(
     name: str, x: Any, axis: Axis, mask: Any, dtype: Any
 ) -> tuple[Node, np.dtype, Node, Node, tuple[int, ...]]:
     """Return the operand, widened; its dtype; which elements count, and how many; the axes."""
-    wide, wanted = widened(averaged(name, x, dtype))
+    wide, target = widened(averaged(name, x, dtype))
     axes = normalized_axes(SUM, wide, axis)
     there = logical_not(isnan(wide))
     chosen = mask_of(name, wide, mask)
     if chosen is not None:
         there = logical_and(there, chosen)
-    return wide, wanted, there, SUM(cast(there, real_dtype(wide.dtype)), axes=axes), axes
+    return wide, target, there, SUM(cast(there, real_dtype(wide.dtype)), axes=axes), axes
 
 
 def _nanmean(
     x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None, *, where: Any = True
 ) -> Node:
-    node, wanted, there, count, axes = _moments("nanmean", x, axis, where, dtype)
-    average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), wanted)
+    node, target, there, count, axes = _moments("nanmean", x, axis, where, dtype)
+    average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), target)
     return kept("nanmean", average, axes, keepdims)
 
 
 def _spread(
     name: str, x: Any, axis: Axis, less: Any, mask: Any, dtype: Any, mean: Any
 ) -> tuple[Node, tuple[int, ...], np.dtype]:
-    node, wanted, there, count, axes = _moments(name, x, axis, mask, dtype)
-    held = where(there, node, 0)
+    node, target, there, count, axes = _moments(name, x, axis, mask, dtype)
+    values = where(there, node, 0)
     if mean is None:
-        average = restored(divide(SUM(held, axes=axes), count), axes)
+        average = restored(divide(SUM(values, axes=axes), count), axes)
     else:
         average = center_of(name, mean, node, axes)
-    centered = where(there, subtract(held, average), 0)
+    centered = where(there, subtract(values, average), 0)
     squares = SUM(real(multiply(centered, conj(centered))), axes=axes)
     degrees = subtract(count, less)
     enough = degrees > 0
     result = where(enough, divide(squares, where(enough, degrees, 1)), np.nan)
-    return result, axes, real_dtype(wanted)
+    return result, axes, real_dtype(target)
 
 
 def _nanvar(
@@ -233,8 +207,8 @@ def _nanvar(
     mean: Any = None,
 ) -> Node:
     less = degrees_of("nanvar", ddof, correction)
-    result, axes, wanted = _spread("nanvar", x, axis, less, where, dtype, mean)
-    return cast(kept("nanvar", result, axes, keepdims), wanted)
+    result, axes, target = _spread("nanvar", x, axis, less, where, dtype, mean)
+    return cast(kept("nanvar", result, axes, keepdims), target)
 
 
 def _nanstd(
@@ -249,26 +223,17 @@ def _nanstd(
     mean: Any = None,
 ) -> Node:
     less = degrees_of("nanstd", ddof, correction)
-    result, axes, wanted = _spread("nanstd", x, axis, less, where, dtype, mean)
-    return cast(kept("nanstd", safe_sqrt(result), axes, keepdims), wanted)
+    result, axes, target = _spread("nanstd", x, axis, less, where, dtype, mean)
+    return cast(kept("nanstd", safe_sqrt(result), axes, keepdims), target)
 
 
 _ROW = '[1.0, float("nan"), 4.0]'
-_DDOF = """ddof
-    Delta degrees of freedom: the divisor is the number of elements less `ddof`.
-keepdims
-    Keep the reduced axes, with extent 1.
-"""
-_MORE = """correction
-    The array API standard's name of `ddof`; it counts where both are given.
-dtype
-    Of the result, a float one; that of `x` unless said.
-mean
-    The mean with `keepdims=True`, where it is known; it is computed unless given.
-"""
-_SCAN = """dtype
-    Of the result; see `cumsum`.
-"""
+_MORE = """
+ddof: Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+correction: The array API standard's name of `ddof`; it counts where both are given.
+dtype: Of the result, a float one; that of `x` unless said.
+mean: The mean with `keepdims=True`, where it is known; it is computed unless given."""
+_SCAN = "dtype: Of the result; see `cumsum`."
 
 nansum = _published(
     _nansum,
@@ -322,7 +287,7 @@ nanmean = _published(
     "Average the elements along axes, leaving NaN out.",
     "Of the float dtype; NaN where all elements are. 16-bit floats are added in float32.",
     f">>> mg.nanmean({_ROW}).eval()\narray(2.5, dtype=float32)",
-    more=_KEEP + _AVERAGED + _MASK,
+    more=_AVERAGED,
 )
 nanvar = _published(
     _nanvar,
@@ -330,7 +295,7 @@ nanvar = _published(
     "Average the squared deviations from the mean along axes, leaving NaN out.",
     "Of the float dtype; NaN where there are not more than `ddof` elements.",
     f">>> mg.nanvar({_ROW}).eval()\narray(2.25, dtype=float32)",
-    more=_DDOF + _MASK + _MORE,
+    more=_MORE,
 )
 nanstd = _published(
     _nanstd,
@@ -339,7 +304,7 @@ nanstd = _published(
     "Of the float dtype; NaN where there are not more than `ddof` elements. Where it is 0 so is\n"
     "    its gradient.",
     f">>> mg.nanstd({_ROW}).eval()\narray(1.5, dtype=float32)",
-    more=_DDOF + _MASK + _MORE,
+    more=_MORE,
 )
 nancumsum = _published(
     _nancumsum,

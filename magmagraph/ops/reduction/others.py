@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, Call, Kind, Op, Sample, Tests
 from ...ir.types import Extent, Type
@@ -75,26 +76,16 @@ def _evaluate(xp: Any, x: Any, *directions: Any, axes: tuple[int, ...]) -> Any:
     return xp.ascontiguousarray(xp.transpose(result, np.argsort(order))).reshape(x.shape)
 
 
+@documented
 def product_of_others(x: Any, axis: Axis = None) -> Node:
     """Multiply, for each element, all other elements along axes.
 
     It is the gradient of `prod`. Derivatives of any order are right where elements are zero, too.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        An axis, several, or None for all.
+    x: Node or array.
+    axis: An axis, several, or None for all.
+    returns: Of the shape and dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.product_of_others([2.0, 0.0, 5.0]).eval()
     array([ 0., 10.,  0.], dtype=float32)
     """
@@ -133,7 +124,6 @@ PRODUCT_OF_OTHERS = Op(
     dtypes=INEXACT,
     # Neither elementwise nor a reduction: a scan, which keeps the shape and looks along axes.
     kind=Kind.INDEX,
-    doc="Multiply, for each element, all other elements along axes.",
     rule=_type,
     evaluate=_evaluate,
     gradient=_gradient,

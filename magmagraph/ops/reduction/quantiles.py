@@ -156,9 +156,9 @@ def _picked(ordered: Node, places: Node, rank: int) -> Node:
     order = list(range(rank, places.ndim))
     lead = cast(moveaxis(places, order, range(len(order))), INT64) if rank else cast(places, INT64)
     flat = reshape(lead, (*ordered.shape[:-1], _size(places.shape[:rank])))
-    found = take_along_axis(ordered, flat, axis=-1)
-    found = reshape(found, (*ordered.shape[:-1], *places.shape[:rank]))
-    return moveaxis(found, range(len(order), found.ndim), range(rank)) if rank else found
+    elements = take_along_axis(ordered, flat, axis=-1)
+    elements = reshape(elements, (*ordered.shape[:-1], *places.shape[:rank]))
+    return moveaxis(elements, range(len(order), elements.ndim), range(rank)) if rank else elements
 
 
 def _size(shape: tuple[Extent, ...]) -> Extent:
@@ -199,52 +199,23 @@ _NAN_RULE = {
     False: "NaN where any element is NaN.",
     True: "NaN elements are left out; NaN where all are.",
 }
+_ALSO = """, a constant `q` lies outside, the method is unknown or takes no weights, or the weights
+    do not fit or are negative"""
 
 
 def _document(function: Any, name: str, what: str, skip: bool, q: str, example: str) -> None:
-    first = f"q\n    {q}\n" if q else ""
-    method = f"\nmethod\n    {_METHOD_TEXT}" if q else ""
-    weights = f"\nweights\n    {_WEIGHTS_TEXT}" if q else ""
-    also = (
-        ", a constant `q` lies outside, the method is unknown or takes no weights, or the weights\n"
-        "    do not fit or are negative"
-        if q
-        else ""
-    )
     shape = "The axes of `q`, then those" if q else "Those axes"
-    publish(
-        function,
-        name,
-        __name__,
-        f"""{what}
-
-Parameters
-----------
-x
-    Node or array; ints become floats.
-{first}axis
-    An axis, several, or None for all.{method}
-keepdims
-    Keep the reduced axes, with extent 1.{weights}
-
-Returns
--------
-Node
-    {shape} of `x` without the reduced ones (unless `keepdims`), of the float
-    dtype. {_NAN_RULE[skip]} The gradient goes to the two
-    elements that are interpolated between, by their weights, where they are equal, too.
-
-Raises
-------
-ShapeError
-    If there are no elements{also}.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
-""",
-    )
+    fields = [
+        "x: Node or array; ints become floats.",
+        "axis: An axis, several, or None for all.",
+        f"returns: {shape} of `x` without the reduced ones (unless `keepdims`), of the float",
+        f"    dtype. {_NAN_RULE[skip]} The gradient goes to the two",
+        "    elements that are interpolated between, by their weights, where they are equal, too.",
+    ]
+    if q:
+        fields[:0] = [f"q: {q}", f"method: {_METHOD_TEXT}", f"weights: {_WEIGHTS_TEXT}"]
+    fields += [f"raises ShapeError: If there are no elements{_ALSO if q else ''}."]
+    publish(function, name, __name__, what, "\n".join(fields), example)
 
 
 def _quantile(name: str, skip: bool, scale: float) -> Any:

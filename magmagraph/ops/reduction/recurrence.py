@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...ir.types import Type
@@ -101,31 +102,16 @@ def _recurrence_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     return multiply(by_b, shifted(node, axis, reverse, 0)), by_b
 
 
+@documented
 def linear_recurrence(a: Any, b: Any, axis: int = -1, reverse: bool = False) -> Node:
     """Run ``h[i] = a[i] * h[i - 1] + b[i]`` along an axis, from ``h[-1] = 0``.
 
-    Parameters
-    ----------
-    a, b
-        Nodes or arrays, broadcast against each other and promoted to a float or complex dtype.
-    axis
-        The axis to run along.
-    reverse
-        Run from the last element to the first.
+    a, b: Nodes or arrays, broadcast against each other and promoted to a float or complex dtype.
+    axis: The axis to run along.
+    reverse: Run from the last element to the first.
+    returns: All ``h[i]``, of the broadcast shape. 16-bit floats are computed in float32.
+    raises ShapeError: If the shapes do not broadcast, or have no such axis.
 
-    Returns
-    -------
-    Node
-        All ``h[i]``, of the broadcast shape. 16-bit floats are computed in float32.
-
-    Raises
-    ------
-    ShapeError
-        If the shapes do not broadcast, or have no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linear_recurrence(0.5, [8.0, 0.0, 0.0, 1.0]).eval()
     array([8., 4., 2., 2.], dtype=float32)
     """
@@ -155,7 +141,6 @@ LINEAR_RECURRENCE = Op(
     name="linear_recurrence",
     dtypes=INEXACT,
     kind=Kind.INDEX,
-    doc="The running values of a linear recurrence along an axis.",
     rule=scan_type,
     batching="axes",
     evaluate=_recurrence,

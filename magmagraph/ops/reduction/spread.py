@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_complex, real_dtype
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, Call, Composite, Kind, Sample
 from ..convert import as_node, cast
@@ -31,31 +32,15 @@ from .weighting import weights_like
 __all__ = ["average", "corrcoef", "cov", "ptp"]
 
 
+@documented
 def ptp(a: Any, axis: Axis = None, keepdims: bool = False) -> Node:
     """Take the difference between the largest and the smallest element along axes.
 
-    Parameters
-    ----------
-    a
-        Node or array.
-    axis
-        An axis, several, or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
+    a: Node or array.
+    axis: An axis, several, or None for all.
+    returns: Of the dtype of `a`. Elements that tie share the gradient equally.
+    raises ShapeError: If there are no elements.
 
-    Returns
-    -------
-    Node
-        Of the dtype of `a`. Elements that tie share the gradient equally.
-
-    Raises
-    ------
-    ShapeError
-        If there are no elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.ptp([[1.0, 5.0], [3.0, 4.0]], axis=1).eval()
     array([4., 1.], dtype=float32)
     """
@@ -63,37 +48,20 @@ def ptp(a: Any, axis: Axis = None, keepdims: bool = False) -> Node:
     return subtract(max(node, axis, keepdims), min(node, axis, keepdims))
 
 
+@documented
 def average(
     a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
     """Average the elements along axes, each with its weight.
 
-    Parameters
-    ----------
-    a
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    weights
-        Of the shape of `a`, or of the extents of `axis`; 1 unless said.
-    returned
-        Return the sum of the weights, too.
-    keepdims
-        Keep the reduced axes, with extent 1.
+    a: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    weights: Of the shape of `a`, or of the extents of `axis`; 1 unless said.
+    returned: Return the sum of the weights, too.
+    returns (Node, or a pair of Node): Of the promoted float or complex dtype. Weights that sum up
+        to 0 give NaN or infinities.
+    raises ShapeError: If the weights do not fit.
 
-    Returns
-    -------
-    Node, or a pair of Node
-        Of the promoted float or complex dtype. Weights that sum up to 0 give NaN or infinities.
-
-    Raises
-    ------
-    ShapeError
-        If the weights do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.average([1.0, 2.0, 5.0], weights=[3.0, 2.0, 1.0]).eval()
     array(2., dtype=float32)
     """
@@ -162,6 +130,7 @@ def _covariance(rows: Node, ddof: Any, fweights: Any, aweights: Any) -> Node:
     return cast(divide(product, maximum(degrees, 0)), rows.dtype)
 
 
+@documented
 def cov(
     m: Any,
     y: Any = None,
@@ -175,37 +144,17 @@ def cov(
 ) -> Node:
     """Estimate the covariances of variables.
 
-    Parameters
-    ----------
-    m
-        Node or array of observations: a row for each variable, or one variable.
-    y
-        More variables.
-    rowvar
-        Whether rows are variables; else columns are.
-    bias
-        Divide by the number of observations rather than by one less.
-    ddof
-        Delta degrees of freedom, in the place of `bias`.
-    fweights, aweights
-        How often each observation was made; how much each counts.
-    dtype
-        Of the result, a float one; the promoted one unless said.
+    m: Node or array of observations: a row for each variable, or one variable.
+    y: More variables.
+    rowvar: Whether rows are variables; else columns are.
+    bias: Divide by the number of observations rather than by one less.
+    ddof: Delta degrees of freedom, in the place of `bias`.
+    fweights, aweights: How often each observation was made; how much each counts.
+    dtype: Of the result, a float one; the promoted one unless said.
+    returns: Of the promoted float or complex dtype: a matrix, or a scalar for one variable. Of
+        complex variables it is Hermitian: the second factor is conjugated.
+    raises ShapeError: If an operand has more than two axes, or the numbers of observations differ.
 
-    Returns
-    -------
-    Node
-        Of the promoted float or complex dtype: a matrix, or a scalar for one variable. Of complex
-        variables it is Hermitian: the second factor is conjugated.
-
-    Raises
-    ------
-    ShapeError
-        If an operand has more than two axes, or the numbers of observations differ.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.cov([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]).eval()
     array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)
@@ -217,34 +166,18 @@ def cov(
     return reshape(result, ()) if single else result
 
 
+@documented
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Node:
     """Estimate the correlations of variables.
 
-    Parameters
-    ----------
-    x
-        Node or array of observations: a row for each variable, or one variable.
-    y
-        More variables.
-    rowvar
-        Whether rows are variables; else columns are.
-    dtype
-        Of the result, a float one; the promoted one unless said.
-
-    Returns
-    -------
-    Node
-        Of the promoted float or complex dtype: a matrix with entries from -1 to 1 (real and
+    x: Node or array of observations: a row for each variable, or one variable.
+    y: More variables.
+    rowvar: Whether rows are variables; else columns are.
+    dtype: Of the result, a float one; the promoted one unless said.
+    returns: Of the promoted float or complex dtype: a matrix with entries from -1 to 1 (real and
         imaginary parts), or a scalar for one variable. A variable that does not vary gives NaN.
+    raises ShapeError: If an operand has more than two axes, or the numbers of observations differ.
 
-    Raises
-    ------
-    ShapeError
-        If an operand has more than two axes, or the numbers of observations differ.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.corrcoef([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]).eval().round(3)
     array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)

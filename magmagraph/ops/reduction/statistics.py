@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import canonical, finfo, is_complex, is_inexact, real_dtype
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..control.identities import stop_gradient
@@ -42,23 +43,20 @@ _FLOAT32 = np.dtype(np.float32)
 def averaged(name: str, x: Any, dtype: Any = None) -> Node:
     """Return what is averaged: the operand as floats, of the dtype that the user wants.
 
-    Raises
-    ------
-    DTypeError
-        If that is no float dtype.
+    raises DTypeError: If that is no float dtype.
     """
     if dtype is None:
         return inexact(x)
-    wanted = canonical(dtype)
-    if not is_inexact(wanted):
+    target = canonical(dtype)
+    if not is_inexact(target):
         raise DTypeError(
             message(
-                f"{name}: dtype={wanted.name}",
+                f"{name}: dtype={target.name}",
                 need="a float dtype: a mean is seldom whole",
-                hint=f"mg.cast(mg.{name}(x), '{wanted.name}')",
+                hint=f"mg.cast(mg.{name}(x), '{target.name}')",
             )
         )
-    return cast(x, wanted)
+    return cast(x, target)
 
 
 def widened(x: Any) -> tuple[Node, np.dtype]:
@@ -83,33 +81,17 @@ def average_of(x: Node, axes: tuple[int, ...], mask: Node | None) -> Node:
     return divide(SUM(filled(x, mask, 0), axes=axes), counted(mask, axes, x.dtype))
 
 
+@documented
 def mean(
     x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None, *, where: Any = True
 ) -> Node:
     """Average the elements along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all. A named axis is divided by its size at the call.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    dtype
-        Of the result; the float dtype of `x` unless said. 16-bit floats are added in float32.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all. A named axis is divided by its size at the call.
+    dtype: Of the result; the float dtype of `x` unless said. 16-bit floats are added in float32.
+    returns: Without the reduced axes (unless `keepdims`). No elements give NaN.
 
-    Returns
-    -------
-    Node
-        Without the reduced axes (unless `keepdims`). No elements give NaN.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.mean([[1.0, 2.0], [3.0, 6.0]], axis=0).eval()
     array([2., 4.], dtype=float32)
     """
@@ -119,6 +101,7 @@ def mean(
     return cast(kept("mean", average, axes, keepdims), result)
 
 
+@documented
 def logsumexp(
     x: Any,
     axis: Axis = None,
@@ -130,31 +113,14 @@ def logsumexp(
 ) -> Any:
     """Compute log(sum(b * exp(x))) along axes without overflow.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    b
-        Factors of the exponentials, which broadcast against `x`, of either sign; 1 unless said.
-    return_sign
-        Return the logarithm of the sum's absolute value, and its sign, too.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
+    x: Node or array; ints become floats.
+    axis: An axis, several, or None for all.
+    b: Factors of the exponentials, which broadcast against `x`, of either sign; 1 unless said.
+    return_sign: Return the logarithm of the sum's absolute value, and its sign, too.
+    returns (Node, or a pair of Node): Of the float dtype, without the reduced axes (unless
+        `keepdims`); -inf where all elements are, inf where one is. Where the sum is negative NaN,
+        with `return_sign` the sign -1.
 
-    Returns
-    -------
-    Node, or a pair of Node
-        Of the float dtype, without the reduced axes (unless `keepdims`); -inf where all elements
-        are, inf where one is. Where the sum is negative NaN, with `return_sign` the sign -1.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.logsumexp([[1000.0, 1000.0]], axis=1).eval().round(1)
     array([1000.7], dtype=float32)
     >>> size, sign = mg.logsumexp([1000.0, 1000.0], b=[1.0, -3.0], return_sign=True)
@@ -180,11 +146,11 @@ def _signed_logsumexp(
     x: Any, axis: Axis, keepdims: bool, b: Any, return_sign: bool, where: Any
 ) -> Any:
     """Compute `logsumexp` with factors, of elements that count."""
-    given, factor = inexact_pair(x, 1 if b is None else b)
-    shape = Call(LOGSUMEXP, (given, factor)).broadcast(given.shape, factor.shape)
-    given, factor = broadcast_to(given, shape), broadcast_to(factor, shape)
-    mask = mask_of("logsumexp", given, where)
-    node, result = widened(given)
+    exponents, factor = inexact_pair(x, 1 if b is None else b)
+    shape = Call(LOGSUMEXP, (exponents, factor)).broadcast(exponents.shape, factor.shape)
+    exponents, factor = broadcast_to(exponents, shape), broadcast_to(factor, shape)
+    mask = mask_of("logsumexp", exponents, where)
+    node, result = widened(exponents)
     factor = filled(cast(factor, node.dtype), mask, 0)
     axes = normalized_axes(MAX, node, axis)
     # What is multiplied by 0 does not count either, but its factor has a gradient, which a
@@ -204,36 +170,19 @@ def _signed_logsumexp(
     return tuple(kept_parts) if return_sign else kept_parts[0]
 
 
+@documented
 def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Node:
     """Take the length of vectors along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    ord
-        2: the root of the sum of squares. 1: the sum of absolute values. ``inf`` and ``-inf``:
-        the largest and the smallest absolute value. 0: the number of elements that are not zero.
-        Any other p: the sum of ``abs(x)**p``, to the power 1/p.
-    axis
-        An axis, several (their elements are one vector), or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
+    x: Node or array; ints become floats.
+    ord: 2: the root of the sum of squares. 1: the sum of absolute values. ``inf`` and ``-inf``: the
+        largest and the smallest absolute value. 0: the number of elements that are not zero. Any
+        other p: the sum of ``abs(x)**p``, to the power 1/p.
+    axis: An axis, several (their elements are one vector), or None for all.
+    returns: Of the float dtype, without the reduced axes (unless `keepdims`). The gradient of a
+        vector of length 0 is 0; with `ord` 1, inf and -inf that of `absolute` at 0, which is 1.
+    raises ShapeError: Where `ord` is not a number.
 
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). The gradient of a vector
-        of length 0 is 0; with `ord` 1, inf and -inf that of `absolute` at 0, which is 1.
-
-    Raises
-    ------
-    ShapeError
-        Where `ord` is not a number.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.norm([3.0, -4.0]).eval(), mg.norm([3.0, -4.0], ord=1).eval()
     (array(5., dtype=float32), array(7., dtype=float32))
     """
@@ -269,26 +218,14 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
     return cast(kept("norm", length, axes, keepdims), result)
 
 
+@documented
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
     """Count the elements along axes that are not zero.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        An axis, several, or None for all.
-    keepdims
-        Keep the reduced axes, with extent 1.
+    x: Node or array.
+    axis: An axis, several, or None for all.
+    returns: int64, without the reduced axes (unless `keepdims`). No gradient: integer valued.
 
-    Returns
-    -------
-    Node
-        int64, without the reduced axes (unless `keepdims`). No gradient: integer valued.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.count_nonzero([[1, 0], [2, 3]], axis=1).eval()
     array([1, 2])
     """
@@ -321,10 +258,8 @@ _INFINITE = np.array([[-np.inf, -np.inf], [np.inf, 1.0], [-np.inf, 2.0]])
 _LARGE = np.array([[1000.0, 999.5], [-1000.0, -1001.0]])
 
 LOGSUMEXP = Composite(
-    name="logsumexp",
     kind=Kind.REDUCTION,
     function=logsumexp,
-    doc="Compute log(sum(exp(x))) along axes without overflow.",
     tests=Tests(
         samples=lambda: [
             *statistic_samples(),
@@ -356,21 +291,17 @@ LOGSUMEXP = Composite(
 
 RECORDS: tuple[Op | Composite, ...] = (
     Composite(
-        name="mean",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=mean,
-        doc="Average the elements along axes.",
         tests=Tests(samples=statistic_samples, reference=fold_reference("mean")),
         numerics="reassoc",
     ),
     LOGSUMEXP,
     Composite(
-        name="norm",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=norm,
-        doc="Take the length of vectors along axes.",
         tests=Tests(
             samples=lambda: [
                 *statistic_samples(),
@@ -388,11 +319,9 @@ RECORDS: tuple[Op | Composite, ...] = (
         numerics="reassoc",
     ),
     Composite(
-        name="count_nonzero",
         dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=count_nonzero,
-        doc="Count the elements along axes that are not zero.",
         tests=Tests(
             samples=lambda: [
                 Sample((np.array([[0.0, 1.5, np.nan], [-0.0, 0.0, 2.0]]),), {"axis": 1}),

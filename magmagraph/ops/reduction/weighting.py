@@ -16,26 +16,17 @@ __all__ = ["weights_like"]
 def weights_like(record: Composite, node: Node, weights: Node, axis: Axis) -> Node:
     """Return weights in the shape of what they weigh.
 
-    Parameters
-    ----------
-    record
-        The function, for the errors.
-    node
-        What they weigh.
-    weights
-        Of the shape of `node`, or of the extents of `axis`, in the order in which it names them.
-    axis
-        What the user gave.
-
-    Raises
-    ------
-    ShapeError
-        If they do not fit.
+    record: The function, for the errors.
+    node: What they weigh.
+    weights: Of the shape of `node`, or of the extents of `axis`, in the order in which it names
+        them.
+    axis: What the user gave.
+    raises ShapeError: If they do not fit.
     """
     call = Call(record, (node, weights))
     if weights.ndim != node.ndim:
-        given = [] if axis is None else [axis] if isinstance(axis, (int, np.integer)) else axis
-        places = [call.axis(each, node.ndim) for each in given]
+        axes = [] if axis is None else [axis] if isinstance(axis, (int, np.integer)) else axis
+        places = [call.axis(each, node.ndim) for each in axes]
         if weights.ndim != len(places):
             raise call.shape_error(
                 f"weights of {weights.ndim} axes for {node.ndim} axes",

@@ -11,20 +11,12 @@ from ...ir.graph import Node
 class Facts(enum.Flag):
     """What holds of matrices in the last two axes, whatever the values that they are made of.
 
-    Attributes
-    ----------
-    LOWER, UPPER
-        Zero above, or below, the main diagonal.
-    DIAGONAL
-        Both.
-    HERMITIAN
-        Square, and equal to the conjugate transpose, in exact arithmetic.
-    POSITIVE
-        Hermitian with positive eigenvalues, in exact arithmetic.
-    REGULAR
-        Square and invertible: where it is not, what made it has raised.
-    ORTHOGONAL
-        Square, and the conjugate transpose is the inverse, but for rounding.
+    LOWER, UPPER: Zero above, or below, the main diagonal.
+    DIAGONAL: Both.
+    HERMITIAN: Square, and equal to the conjugate transpose, in exact arithmetic.
+    POSITIVE: Hermitian with positive eigenvalues, in exact arithmetic.
+    REGULAR: Square and invertible: where it is not, what made it has raised.
+    ORTHOGONAL: Square, and the conjugate transpose is the inverse, but for rounding.
     """
 
     NONE = 0

@@ -23,16 +23,10 @@ def namesake(
 ) -> Composite:
     """Return the record of a function whose reference is NumPy's function of its name.
 
-    Parameters
-    ----------
-    kind, function, doc, samples
-        Fields of the record.
-    bad
-        The arguments of each `BadSample`.
-    reference
-        In the place of NumPy's function.
-    numerics, **fields
-        Further fields of the record.
+    kind, function, doc, samples: Fields of the record.
+    bad: The arguments of each `BadSample`.
+    reference: In the place of NumPy's function.
+    numerics, **fields: Further fields of the record.
     """
     name = function.__name__
     return Composite(

@@ -32,12 +32,8 @@ def _result(node: Node, names: Sequence[str]) -> Names:
 def scanned_with(function: Callable[..., Node], initial: Callable[[np.dtype], Any]) -> Rule:
     """Return the rule of what a function of two numbers runs along an axis.
 
-    Parameters
-    ----------
-    function
-        Of nodes: the value so far, and an element of each operand.
-    initial
-        The value before the first element, of a dtype.
+    function: Of nodes: the value so far, and an element of each operand.
+    initial: The value before the first element, of a dtype.
     """
 
     def rule(to: Target, node: Node, *inputs: str) -> str:
@@ -77,14 +73,9 @@ def repeated(
 ) -> Rule:
     """Return the rule of an operation that repeats a step.
 
-    Parameters
-    ----------
-    times
-        How often, for a node of the operation.
-    start
-        The values before the first step, for a node of the operation.
-    step
-        Of nodes: the number of the step, from 0, and the values before it. It returns those after
+    times: How often, for a node of the operation.
+    start: The values before the first step, for a node of the operation.
+    step: Of nodes: the number of the step, from 0, and the values before it. It returns those after
         it, of the same types; the last ones are the results.
     """
 

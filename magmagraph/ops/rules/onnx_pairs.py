@@ -33,12 +33,8 @@ def has_complex(node: Node) -> bool:
 class Pairs:
     """The form of an operation that takes complex numbers too.
 
-    Parameters
-    ----------
-    real
-        Its form for real numbers: an operator, a rule, or nothing.
-    pairs
-        Its rule where an operand or the result is complex.
+    real: Its form for real numbers: an operator, a rule, or nothing.
+    pairs: Its rule where an operand or the result is complex.
     """
 
     def __init__(self, real: str | Rule, pairs: Rule) -> None:

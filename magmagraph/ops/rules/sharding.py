@@ -49,10 +49,7 @@ Axes = Sequence[int | None]
 class NotSharded(Exception):
     """An operation needs more than the rows that a rank has.
 
-    Attributes
-    ----------
-    reason, hint
-        What stands in the way, and what could be written instead.
+    reason, hint: What stands in the way, and what could be written instead.
     """
 
     def __init__(self, reason: str, hint: str | None = None) -> None:

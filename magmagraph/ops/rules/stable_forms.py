@@ -40,12 +40,8 @@ _MOST_STEPS = 8  # from a shift to the maximum that it is made of
 class Form(NamedTuple):
     """What to differentiate in place of a node.
 
-    Attributes
-    ----------
-    operands
-        The nodes that the cotangent goes on to.
-    rule
-        ``rule(cotangent)`` gives a cotangent for each of them.
+    operands: The nodes that the cotangent goes on to.
+    rule: ``rule(cotangent)`` gives a cotangent for each of them.
     """
 
     operands: tuple[Node, ...]

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ConfigError, ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Layout, Op, Sample, Tests, ViewAxis
 from ...ir.types import Extent, Shape, Type
@@ -77,10 +78,7 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
 def by_columns(name: str, order: Any) -> bool:
     """Tell whether elements are counted along the first axis first, by NumPy's letter for it.
 
-    Raises
-    ------
-    ConfigError
-        If it is none of those.
+    raises ConfigError: If it is none of those.
     """
     if order in ("C", "A", "K", None):  # nodes have no memory: what lies there is in rows
         return False
@@ -100,35 +98,20 @@ def by_columns(name: str, order: Any) -> bool:
     return True
 
 
+@documented
 def reshape(x: Any, shape: ShapeLike, order: str = "C", *, copy: bool | None = None) -> Node:
     """Give `x` another shape with the same elements in the same (row-major) order.
 
-    Parameters
-    ----------
-    x
-        Node or array of any dtype.
-    shape
-        An extent or a sequence of extents: ints, names, Dims. One may be -1 and is found from the
-        others: exactly, also where they are symbolic. Where only the call can tell that the
+    x: Node or array of any dtype.
+    shape: An extent or a sequence of extents: ints, names, Dims. One may be -1 and is found from
+        the others: exactly, also where they are symbolic. Where only the call can tell that the
         sizes agree, the call checks it.
-    order
-        "F" takes and lays the elements along the first axis first, as columns; "C" (and "A", as
+    order: "F" takes and lays the elements along the first axis first, as columns; "C" (and "A", as
         nodes have no memory) along the last one first.
-    copy
-        Taken for the array API standard's sake: nodes share nothing that could be written.
+    copy: Taken for the array API standard's sake: nodes share nothing that could be written.
+    returns (Node):
+    raises ShapeError: If the number of elements differs.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If the number of elements differs.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.reshape(mg.constant([[1, 2, 3], [4, 5, 6]]), (3, -1)).eval()
     array([[1, 2],
            [3, 4],
@@ -149,7 +132,6 @@ RESHAPE = Op(
     name="reshape",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
-    doc="Another shape for the same elements in the same order.",
     rule=_reshape_type,
     evaluate=lambda xp, x, *, shape: xp.reshape(x, shape),
     gradient=lambda node, cotangent: (reshape(cotangent, node.inputs[0].shape),),
@@ -186,24 +168,14 @@ RESHAPE = Op(
 )
 
 
+@documented
 def ravel(x: Any, order: str = "C") -> Node:
     """Return the elements of `x` in row-major order along one axis.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    order
-        "F" takes them along the first axis first; see `reshape`.
+    x: Node or array.
+    order: "F" takes them along the first axis first; see `reshape`.
+    returns: Of one axis.
 
-    Returns
-    -------
-    Node
-        Of one axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.ravel(mg.constant([[1, 2], [3, 4]])).eval()
     array([1, 2, 3, 4], dtype=int32)
     """
@@ -211,28 +183,15 @@ def ravel(x: Any, order: str = "C") -> Node:
     return reshape(transpose(node) if by_columns("ravel", order) else node, (-1,))
 
 
+@documented
 def expand_dims(x: Any, axis: int | Sequence[int]) -> Node:
     """Insert axes of extent 1.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        Where the new axis stands (or the new axes stand) in the result.
+    x: Node or array.
+    axis: Where the new axis stands (or the new axes stand) in the result.
+    returns (Node):
+    raises ShapeError: If an axis is out of range of the result's, or named twice.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If an axis is out of range of the result's, or named twice.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.expand_dims(mg.input("x", ("n", 3)), axis=(0, -1)).shape
     (1, n, 3, 1)
     """
@@ -245,29 +204,16 @@ def expand_dims(x: Any, axis: int | Sequence[int]) -> Node:
     return reshape(node, shape)
 
 
+@documented
 def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     """Remove axes of extent 1.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        The axis or axes to remove; all whose extent is the literal 1 unless said. An axis of
+    x: Node or array.
+    axis: The axis or axes to remove; all whose extent is the literal 1 unless said. An axis of
         symbolic extent is removed only when named, and the call checks that it is 1.
+    returns (Node):
+    raises ShapeError: If a named axis has another extent.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If a named axis has another extent.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.squeeze(mg.input("x", (1, "n", 1))).shape
     (n,)
     """
@@ -288,20 +234,16 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
 
 
 RAVEL = Composite(
-    name="ravel",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=ravel,
-    doc="The elements along one axis.",
     tests=Tests(samples=lambda: [Sample((MATRIX,))], reference=np.ravel),
     numerics="exact",
 )
 EXPAND_DIMS = Composite(
-    name="expand_dims",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=expand_dims,
-    doc="New axes of extent 1.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,), {"axis": 1}), Sample((MATRIX,), {"axis": (0, -1)})],
         bad_samples=lambda: [
@@ -314,11 +256,9 @@ EXPAND_DIMS = Composite(
     numerics="exact",
 )
 SQUEEZE = Composite(
-    name="squeeze",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=squeeze,
-    doc="Without axes of extent 1.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX[:, :1],)), Sample((CUBE[:1, :, :1],), {"axis": 0})],
         bad_samples=lambda: [
@@ -351,28 +291,15 @@ def _map_transpose(node: Node, operands: Sequence[Node], batched: Sequence[bool]
     return transpose(operands[0], (0, *(axis + 1 for axis in node.attrs["axes"])))
 
 
+@documented
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Node:
     """Permute the axes of `x`.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axes
-        For each axis of the result, the axis of `x` that it is; reversed unless said.
+    x: Node or array.
+    axes: For each axis of the result, the axis of `x` that it is; reversed unless said.
+    returns (Node):
+    raises ShapeError: If `axes` does not name each axis once.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If `axes` does not name each axis once.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.transpose(mg.input("x", ("n", 2, 3)), (1, 2, 0)).shape
     (2, 3, n)
     """
@@ -391,7 +318,6 @@ TRANSPOSE = Op(
     name="transpose",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
-    doc="The axes in another order.",
     rule=_transpose_type,
     evaluate=lambda xp, x, *, axes: xp.transpose(x, axes),
     layout=Layout(view=lambda node: [ViewAxis(axis) for axis in node.attrs["axes"]]),
@@ -416,23 +342,14 @@ TRANSPOSE = Op(
 )
 
 
+@documented
 def swapaxes(x: Any, axis1: int, axis2: int) -> Node:
     """Exchange two axes.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis1, axis2
-        The axes; negative ones count from the end.
+    x: Node or array.
+    axis1, axis2: The axes; negative ones count from the end.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.swapaxes(mg.input("x", ("n", 2, 3)), 0, -1).shape
     (3, 2, n)
     """
@@ -445,30 +362,16 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Node:
     return transpose(node, order)
 
 
+@documented
 def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Node:
     """Move axes to other positions; the others keep their order.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    source
-        The axis, or axes, to move.
-    destination
-        Where each stands in the result.
+    x: Node or array.
+    source: The axis, or axes, to move.
+    destination: Where each stands in the result.
+    returns (Node):
+    raises ShapeError: If there are not as many destinations as sources, or an axis is named twice.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many destinations as sources, or an axis is named twice.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.moveaxis(mg.input("x", ("n", 2, 3)), 0, -1).shape
     (2, 3, n)
     """
@@ -487,11 +390,9 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 SWAPAXES = Composite(
-    name="swapaxes",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=swapaxes,
-    doc="Two axes exchanged.",
     tests=Tests(
         samples=lambda: [Sample((CUBE,), {"axis1": 0, "axis2": -1})],
         bad_samples=lambda: [
@@ -507,11 +408,9 @@ SWAPAXES = Composite(
     numerics="exact",
 )
 MOVEAXIS = Composite(
-    name="moveaxis",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=moveaxis,
-    doc="Axes moved to other positions.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,), {"source": 0, "destination": -1}),

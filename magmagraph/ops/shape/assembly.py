@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Kind, Sample
 from ...ir.types import Extent, Operands
@@ -52,21 +53,13 @@ def _at_least(name: str, ndim: int, where: str) -> Any:
         function,
         name,
         __name__,
-        f"""Give arrays at least {ndim} {"axes" if ndim > 1 else "axis"}.
-
-        Parameters
-        ----------
-        *arys
-            Nodes or arrays; those with as many axes stay as they are.
-
-        Returns
-        -------
-        Node, or a tuple of Node for several arguments
-            New axes of extent 1 stand {where}.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Give arrays at least {ndim} {'axes' if ndim > 1 else 'axis'}.",
+        f"""
+        *arys: Nodes or arrays; those with as many axes stay as they are.
+        returns (Node, or a tuple of Node for several arguments): New axes of extent 1 stand
+            {where}.
+        """,
+        f"""
         >>> mg.{name}(mg.constant([1, 2])).shape
         {(2,) if ndim == 1 else (1, 2) if ndim == 2 else (1, 2, 1)}
         """,
@@ -101,11 +94,6 @@ def _arrays(name: str, arrays: Any) -> list[Any]:
     return members
 
 
-_CAST = """
-dtype, casting
-    See `concatenate`."""
-
-
 def _stack(
     name: str, what: str, join: Callable[[list[Node]], Node], example: str, *, casts: bool = False
 ) -> Any:
@@ -121,27 +109,12 @@ def _stack(
         casting_function if casts else function,
         name,
         __name__,
-        f"""Join arrays {what}.
-
-Parameters
-----------
-tup
-    List of nodes or arrays; their dtypes are promoted.{_CAST if casts else ""}
-
-Returns
--------
-Node
-
-Raises
-------
-ShapeError
-    If the shapes do not fit, or there are no arrays.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
-""",
+        f"Join arrays {what}.",
+        "tup: List of nodes or arrays; their dtypes are promoted.\n"
+        + ("dtype, casting: See `concatenate`.\n" if casts else "")
+        + "returns:\n"
+        "raises ShapeError: If the shapes do not fit, or there are no arrays.",
+        example,
     )
 
 
@@ -189,26 +162,14 @@ array([[1, 3],
 )
 
 
+@documented
 def block(arrays: Any) -> Node:
     """Join nested lists of arrays: the innermost along the last axis, the next along that before.
 
-    Parameters
-    ----------
-    arrays
-        A node or array, or nested lists of them, all nested equally deep.
+    arrays: A node or array, or nested lists of them, all nested equally deep.
+    returns (Node):
+    raises ShapeError: If lists are empty or of different depths, or shapes do not fit.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If lists are empty or of different depths, or shapes do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> A = mg.constant([[1, 2], [3, 4]])
     >>> mg.block([[A, mg.zeros((2, 1), "int32")], [mg.ones((1, 3), "int32")]]).eval()
     array([[1, 2, 0],
@@ -258,30 +219,16 @@ def _collect(part: Any, members: list[Any]) -> None:
 # Pieces.
 
 
+@documented
 def array_split(ary: Any, indices_or_sections: int | Sequence[Any], axis: int = 0) -> list[Node]:
     """Cut an array into pieces along an axis, the first ones longer by one where that is needed.
 
-    Parameters
-    ----------
-    ary
-        Node or array.
-    indices_or_sections
-        How many pieces; or positions, as of `split`.
-    axis
-        The axis.
+    ary: Node or array.
+    indices_or_sections: How many pieces; or positions, as of `split`.
+    axis: The axis.
+    returns (list of Node):
+    raises ShapeError: If the number is not positive.
 
-    Returns
-    -------
-    list of Node
-
-    Raises
-    ------
-    ShapeError
-        If the number is not positive.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> [part.shape for part in mg.array_split(mg.arange(5), 3)]
     [(2,), (2,), (1,)]
     """
@@ -316,29 +263,14 @@ def _split(name: str, axis: Callable[[Node], int], least: int, what: str, exampl
         function,
         name,
         __name__,
-        f"""Cut an array into pieces along {what}.
-
-Parameters
-----------
-ary
-    Node or array of at least {least} axes.
-indices_or_sections
-    See `split`.
-
-Returns
--------
-list of Node
-
-Raises
-------
-ShapeError
-    If there are too few axes, or the extent does not divide.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
-""",
+        f"Cut an array into pieces along {what}.",
+        f"""
+        ary: Node or array of at least {least} axes.
+        indices_or_sections: See `split`.
+        returns (list of Node):
+        raises ShapeError: If there are too few axes, or the extent does not divide.
+        """,
+        example,
     )
 
 
@@ -365,28 +297,15 @@ dsplit = _split(
 )
 
 
+@documented
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Node, ...]:
     """Take an array apart along an axis.
 
-    Parameters
-    ----------
-    x
-        Node or array with an axis of int extent.
-    axis
-        The axis, which the parts do not have.
+    x: Node or array with an axis of int extent.
+    axis: The axis, which the parts do not have.
+    returns (tuple of Node):
+    raises ShapeError: If the extent is symbolic.
 
-    Returns
-    -------
-    tuple of Node
-
-    Raises
-    ------
-    ShapeError
-        If the extent is symbolic.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> [part.eval() for part in mg.unstack(mg.constant([[1, 2], [3, 4]]), axis=1)]
     [array([1, 3], dtype=int32), array([2, 4], dtype=int32)]
     """
@@ -402,27 +321,14 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Node, ...]:
     return tuple(reshape(cut(node, axis, i, 1), rest) for i in range(extent))
 
 
+@documented
 def broadcast_arrays(*args: Any) -> tuple[Node, ...]:
     """Repeat arrays to their common shape.
 
-    Parameters
-    ----------
-    *args
-        Nodes, arrays or numbers.
+    *args: Nodes, arrays or numbers.
+    returns (tuple of Node): Each of its own dtype.
+    raises ShapeError: If they do not broadcast.
 
-    Returns
-    -------
-    tuple of Node
-        Each of its own dtype.
-
-    Raises
-    ------
-    ShapeError
-        If they do not broadcast.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> [x.shape for x in mg.broadcast_arrays(mg.ones((2, 1)), mg.ones(3))]
     [(2, 3), (2, 3)]
     """

@@ -25,12 +25,12 @@ def axes_of(call: Call, axes: Any, ndim: int, name: str = "axis") -> list[int]:
         )
     single = isinstance(axes, str) or not isinstance(axes, Iterable)
     single = single or getattr(axes, "ndim", 1) == 0
-    given: list[Any] = [axes] if single else list(axes)
-    found = [call.axis(axis, ndim, name) for axis in given]
-    for position, axis in enumerate(found):
-        if axis in found[:position]:
+    listed: list[Any] = [axes] if single else list(axes)
+    positions = [call.axis(axis, ndim, name) for axis in listed]
+    for position, axis in enumerate(positions):
+        if axis in positions[:position]:
             raise call.shape_error(f"{name}={axes!r} names axis {axis} twice")
-    return found
+    return positions
 
 
 def shown(shape: Sequence[Any]) -> str:

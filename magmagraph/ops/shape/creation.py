@@ -10,6 +10,7 @@ import numpy as np
 from ...config import config
 from ...errors import ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Kind, Sample
 from ...ir.types import Extent, Shape
@@ -42,30 +43,16 @@ def shape_of(shape: Any) -> Shape:
     return dims.parse_shape(shape)
 
 
+@documented
 def full(shape: ShapeLike, fill_value: Any, dtype: Any = None) -> Node:
     """Make an array of one value.
 
-    Parameters
-    ----------
-    shape
-        An extent or a sequence of extents: ints, names, Dims.
-    fill_value
-        A number, an array or a node that broadcasts to the shape.
-    dtype
-        Of the result; that of the value unless said.
+    shape: An extent or a sequence of extents: ints, names, Dims.
+    fill_value: A number, an array or a node that broadcasts to the shape.
+    dtype: Of the result; that of the value unless said.
+    returns (Node):
+    raises ShapeError: If the value does not broadcast to the shape.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If the value does not broadcast to the shape.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.full((2, 3), 7).eval()
     array([[7, 7, 7],
            [7, 7, 7]], dtype=int32)
@@ -76,25 +63,15 @@ def full(shape: ShapeLike, fill_value: Any, dtype: Any = None) -> Node:
     return broadcast_to(value, shape_of(shape))
 
 
+@documented
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: ShapeLike = None) -> Node:
     """Make an array of one value, of the shape and dtype of another.
 
-    Parameters
-    ----------
-    x
-        Node or array whose values do not matter.
-    fill_value
-        A number, an array or a node that broadcasts to the shape.
-    dtype, shape
-        Of the result; those of `x` unless said.
+    x: Node or array whose values do not matter.
+    fill_value: A number, an array or a node that broadcasts to the shape.
+    dtype, shape: Of the result; those of `x` unless said.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.full_like(mg.constant([1.5, 2.5]), 4).eval()
     array([4., 4.], dtype=float32)
     """
@@ -114,22 +91,13 @@ def _constant(name: str, number: int, word: str) -> tuple[Any, Any]:
         make,
         name,
         __name__,
-        f"""Make an array of {word}.
-
-        Parameters
-        ----------
-        shape
-            An extent or a sequence of extents: ints, names, Dims.
-        dtype
-            `mg.config.float_dtype` unless said.
-
-        Returns
-        -------
-        Node
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Make an array of {word}.",
+        """
+        shape: An extent or a sequence of extents: ints, names, Dims.
+        dtype: `mg.config.float_dtype` unless said.
+        returns:
+        """,
+        f"""
         >>> mg.{name}(3).eval()
         array([{number}., {number}., {number}.], dtype=float32)
         """,
@@ -138,22 +106,13 @@ def _constant(name: str, number: int, word: str) -> tuple[Any, Any]:
         make_like,
         f"{name}_like",
         __name__,
-        f"""Make an array of {word}, of the shape and dtype of another.
-
-        Parameters
-        ----------
-        x
-            Node or array whose values do not matter.
-        dtype, shape
-            Of the result; those of `x` unless said.
-
-        Returns
-        -------
-        Node
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Make an array of {word}, of the shape and dtype of another.",
+        """
+        x: Node or array whose values do not matter.
+        dtype, shape: Of the result; those of `x` unless said.
+        returns:
+        """,
+        f"""
         >>> mg.{name}_like(mg.constant([5, 6])).eval()
         array([{number}, {number}], dtype=int32)
         """,
@@ -182,25 +141,15 @@ def _extents(n: Any, m: Any) -> tuple[Extent, Extent]:
     return rows, rows if m is None else dims.parse_shape((m,))[0]
 
 
+@documented
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Node:
     """Make a matrix that is 1 on a diagonal and 0 elsewhere.
 
-    Parameters
-    ----------
-    N, M
-        Rows and columns (as many as rows unless said): ints, names, Dims.
-    k
-        The diagonal: above the main one where positive.
-    dtype
-        `mg.config.float_dtype` unless said.
+    N, M: Rows and columns (as many as rows unless said): ints, names, Dims.
+    k: The diagonal: above the main one where positive.
+    dtype: `mg.config.float_dtype` unless said.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.eye(2, 3, k=1).eval()
     array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
@@ -209,23 +158,14 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Node:
     return cast(equal(row + size_of(k), column), config.float_dtype if dtype is None else dtype)
 
 
+@documented
 def identity(n: Any, dtype: Any = None) -> Node:
     """Make the identity matrix.
 
-    Parameters
-    ----------
-    n
-        Rows and columns: an int, a name or a Dim.
-    dtype
-        `mg.config.float_dtype` unless said.
+    n: Rows and columns: an int, a name or a Dim.
+    dtype: `mg.config.float_dtype` unless said.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.identity(2).eval()
     array([[1., 0.],
            [0., 1.]], dtype=float32)
@@ -233,25 +173,15 @@ def identity(n: Any, dtype: Any = None) -> Node:
     return eye(n, dtype=dtype)
 
 
+@documented
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Node:
     """Make a matrix that is 1 on and below a diagonal and 0 above it.
 
-    Parameters
-    ----------
-    N, M
-        Rows and columns (as many as rows unless said): ints, names, Dims.
-    k
-        The diagonal: above the main one where positive.
-    dtype
-        `mg.config.float_dtype` unless said.
+    N, M: Rows and columns (as many as rows unless said): ints, names, Dims.
+    k: The diagonal: above the main one where positive.
+    dtype: `mg.config.float_dtype` unless said.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.tri(2, 3).eval()
     array([[1., 0., 0.],
            [1., 1., 0.]], dtype=float32)

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Composite, Kind, Sample
 from ..convert import as_dtype, as_node, as_operand
@@ -54,29 +55,15 @@ def _zero(node: Node) -> Node:
     return constant(0, dtype=node.dtype)
 
 
+@documented
 def tril(m: Any, k: int = 0) -> Node:
     """Keep the elements on and below a diagonal; the others become 0.
 
-    Parameters
-    ----------
-    m
-        Node or array of at least two axes: matrices in the last two.
-    k
-        The diagonal: above the main one where positive.
+    m: Node or array of at least two axes: matrices in the last two.
+    k: The diagonal: above the main one where positive.
+    returns: Of the shape and dtype of `m`.
+    raises ShapeError: For an operand of fewer axes.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `m`.
-
-    Raises
-    ------
-    ShapeError
-        For an operand of fewer axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.tril(mg.constant([[1, 2], [3, 4]])).eval()
     array([[1, 0],
            [3, 4]], dtype=int32)
@@ -86,29 +73,15 @@ def tril(m: Any, k: int = 0) -> Node:
     return where(greater_equal(row + k, column), node, _zero(node))
 
 
+@documented
 def triu(m: Any, k: int = 0) -> Node:
     """Keep the elements on and above a diagonal; the others become 0.
 
-    Parameters
-    ----------
-    m
-        Node or array of at least two axes: matrices in the last two.
-    k
-        The diagonal: above the main one where positive.
+    m: Node or array of at least two axes: matrices in the last two.
+    k: The diagonal: above the main one where positive.
+    returns: Of the shape and dtype of `m`.
+    raises ShapeError: For an operand of fewer axes.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `m`.
-
-    Raises
-    ------
-    ShapeError
-        For an operand of fewer axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.triu(mg.constant([[1, 2], [3, 4]])).eval()
     array([[1, 2],
            [0, 4]], dtype=int32)
@@ -118,31 +91,16 @@ def triu(m: Any, k: int = 0) -> Node:
     return where(greater(row + k, column), _zero(node), node)
 
 
+@documented
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Return a diagonal of matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of at least two axes.
-    offset
-        Which diagonal: above the main one where positive.
-    axis1, axis2
-        The axes of the rows and of the columns.
+    a: Node or array of at least two axes.
+    offset: Which diagonal: above the main one where positive.
+    axis1, axis2: The axes of the rows and of the columns.
+    returns: The other axes, then that of the diagonal.
+    raises ShapeError: If the axes are not two different ones of `a`.
 
-    Returns
-    -------
-    Node
-        The other axes, then that of the diagonal.
-
-    Raises
-    ------
-    ShapeError
-        If the axes are not two different ones of `a`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.diagonal(mg.constant([[1, 2, 3], [4, 5, 6]]), 1).eval()
     array([2, 6], dtype=int32)
     """
@@ -164,28 +122,15 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     return take(flat, add((steps + row) * size_of(columns), steps + column), axis)
 
 
+@documented
 def diag(v: Any, k: int = 0) -> Node:
     """Make a matrix of its diagonal, or return the diagonal of a matrix.
 
-    Parameters
-    ----------
-    v
-        Node or array: of one axis, the diagonal of the result; of two axes, the matrix.
-    k
-        Which diagonal: above the main one where positive.
+    v: Node or array: of one axis, the diagonal of the result; of two axes, the matrix.
+    k: Which diagonal: above the main one where positive.
+    returns (Node):
+    raises ShapeError: If `v` has another number of axes.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If `v` has another number of axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.diag(mg.constant([1, 2])).eval()
     array([[1, 0],
            [0, 2]], dtype=int32)
@@ -209,23 +154,14 @@ def diag(v: Any, k: int = 0) -> Node:
     return where(equal(row + k, column), expand_dims(line, 1), _zero(node))
 
 
+@documented
 def diagflat(v: Any, k: int = 0) -> Node:
     """Make a matrix whose diagonal is the raveled operand.
 
-    Parameters
-    ----------
-    v
-        Node or array.
-    k
-        Which diagonal: above the main one where positive.
+    v: Node or array.
+    k: Which diagonal: above the main one where positive.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.diagflat(mg.constant([[1], [2]])).eval()
     array([[1, 0],
            [0, 2]], dtype=int32)
@@ -233,33 +169,17 @@ def diagflat(v: Any, k: int = 0) -> Node:
     return diag(ravel(v), k)
 
 
+@documented
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Node:
     """Add up a diagonal of matrices.
 
-    Parameters
-    ----------
-    a
-        Node or array of at least two axes.
-    offset
-        Which diagonal: above the main one where positive.
-    axis1, axis2
-        The axes of the rows and of the columns.
-    dtype
-        Of the sum; see `sum`.
+    a: Node or array of at least two axes.
+    offset: Which diagonal: above the main one where positive.
+    axis1, axis2: The axes of the rows and of the columns.
+    dtype: Of the sum; see `sum`.
+    returns: Without these axes.
+    raises ShapeError: If the axes are not two different ones of `a`.
 
-    Returns
-    -------
-    Node
-        Without these axes.
-
-    Raises
-    ------
-    ShapeError
-        If the axes are not two different ones of `a`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.trace(mg.constant([[1, 2], [3, 4]])).eval()
     array(5)
     """
@@ -267,31 +187,17 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     return sum(diagonal(node, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
+@documented
 def fill_diagonal(a: Any, val: Any) -> Node:
     """Return a matrix with new values on its main diagonal.
 
     NumPy's function of this name writes into its operand; this one leaves it as it is.
 
-    Parameters
-    ----------
-    a
-        Node or array of two axes.
-    val
-        A number, or one value for each row; converted to the dtype of `a`.
+    a: Node or array of two axes.
+    val: A number, or one value for each row; converted to the dtype of `a`.
+    returns: Of the shape and dtype of `a`.
+    raises ShapeError: If `a` does not have two axes.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `a`.
-
-    Raises
-    ------
-    ShapeError
-        If `a` does not have two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.fill_diagonal(mg.constant([[1, 2], [3, 4]]), 0).eval()
     array([[0, 2],
            [3, 0]], dtype=int32)
@@ -347,29 +253,15 @@ def _positions(name: str, n: int, k: int, m: int | None) -> tuple[Node, Node]:
     return constant(rows), constant(columns)
 
 
+@documented
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
     """Return the positions on and below a diagonal.
 
-    Parameters
-    ----------
-    n, m
-        Rows and columns (as many as rows unless said).
-    k
-        The diagonal: above the main one where positive.
+    n, m: Rows and columns (as many as rows unless said).
+    k: The diagonal: above the main one where positive.
+    returns (tuple of Node): Rows and columns: int64 constants, for subscripts.
+    raises ShapeError: If an extent is symbolic.
 
-    Returns
-    -------
-    tuple of Node
-        Rows and columns: int64 constants, for subscripts.
-
-    Raises
-    ------
-    ShapeError
-        If an extent is symbolic.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[1, 2], [3, 4]])
     >>> x[mg.tril_indices(2)].eval()
     array([1, 3, 4], dtype=int32)
@@ -377,29 +269,15 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
     return _positions("tril_indices", n, k, m)
 
 
+@documented
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
     """Return the positions on and above a diagonal.
 
-    Parameters
-    ----------
-    n, m
-        Rows and columns (as many as rows unless said).
-    k
-        The diagonal: above the main one where positive.
+    n, m: Rows and columns (as many as rows unless said).
+    k: The diagonal: above the main one where positive.
+    returns (tuple of Node): Rows and columns: int64 constants, for subscripts.
+    raises ShapeError: If an extent is symbolic.
 
-    Returns
-    -------
-    tuple of Node
-        Rows and columns: int64 constants, for subscripts.
-
-    Raises
-    ------
-    ShapeError
-        If an extent is symbolic.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[1, 2], [3, 4]])
     >>> x[mg.triu_indices(2)].eval()
     array([1, 2, 4], dtype=int32)
@@ -407,24 +285,14 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
     return _positions("triu_indices", n, k, m)
 
 
+@documented
 def diag_indices(n: Any, ndim: int = 2) -> tuple[Node, ...]:
     """Return the positions of the main diagonal.
 
-    Parameters
-    ----------
-    n
-        The extent of every axis: an int, a name or a Dim.
-    ndim
-        The number of axes.
+    n: The extent of every axis: an int, a name or a Dim.
+    ndim: The number of axes.
+    returns (tuple of Node): The same positions, int64, for each axis.
 
-    Returns
-    -------
-    tuple of Node
-        The same positions, int64, for each axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[1, 2], [3, 4]])
     >>> x.at[mg.diag_indices(2)].set(0).eval()
     array([[0, 2],

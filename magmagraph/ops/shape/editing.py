@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Composite, Kind, Sample
 from ...ir.types import Extent
@@ -21,28 +22,15 @@ from .joining import broadcast_to, concatenate
 __all__ = ["append", "delete", "insert"]
 
 
+@documented
 def append(arr: Any, values: Any, axis: int | None = None) -> Node:
     """Join two arrays along an axis.
 
-    Parameters
-    ----------
-    arr, values
-        Nodes or arrays; their dtypes are promoted.
-    axis
-        The axis; with None both are raveled first.
+    arr, values: Nodes or arrays; their dtypes are promoted.
+    axis: The axis; with None both are raveled first.
+    returns (Node):
+    raises ShapeError: If the other extents differ.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If the other extents differ.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.append(mg.constant([1, 2]), 3).eval()
     array([1, 2, 3], dtype=int32)
     """
@@ -104,32 +92,17 @@ def _read(
     return call, axis, extent, np.where(places < 0, places + extent, places)
 
 
+@documented
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Node:
     """Leave positions along an axis out.
 
-    Parameters
-    ----------
-    arr
-        Node or array.
-    obj
-        The positions, known now: an int, a slice, a list, or a mask.
-    axis
-        The axis; with None the array is raveled first.
+    arr: Node or array.
+    obj: The positions, known now: an int, a slice, a list, or a mask.
+    axis: The axis; with None the array is raveled first.
+    returns (Node):
+    raises ShapeError: If a position is out of range, or the extent is symbolic.
+    raises DTypeError: If the positions are no integers, or known only when the graph runs.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If a position is out of range, or the extent is symbolic.
-    DTypeError
-        If the positions are no integers, or known only when the graph runs.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.delete(mg.constant([10, 20, 30, 40]), [0, 2]).eval()
     array([20, 40], dtype=int32)
     """
@@ -139,35 +112,20 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Node:
     return take(node, kept, axis)
 
 
+@documented
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Node:
     """Put values in front of positions along an axis.
 
-    Parameters
-    ----------
-    arr
-        Node or array.
-    obj
-        The positions, known now: an int, a slice or a list, counted in `arr`.
-    values
-        What to put there: broadcasts to the slices at the positions; converted to the dtype of
+    arr: Node or array.
+    obj: The positions, known now: an int, a slice or a list, counted in `arr`.
+    values: What to put there: broadcasts to the slices at the positions; converted to the dtype of
         `arr`.
-    axis
-        The axis; with None the array is raveled first.
+    axis: The axis; with None the array is raveled first.
+    returns (Node):
+    raises ShapeError: If a position is out of range, the extent is symbolic, or the values do not
+        fit.
+    raises DTypeError: If the positions are no integers, or known only when the graph runs.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If a position is out of range, the extent is symbolic, or the values do not fit.
-    DTypeError
-        If the positions are no integers, or known only when the graph runs.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.insert(mg.constant([1, 2, 3]), [1, 3], [9, 8]).eval()
     array([1, 9, 2, 3, 8], dtype=int32)
     """

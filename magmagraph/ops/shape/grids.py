@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import canonical
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
@@ -26,26 +27,15 @@ __all__ = [
 ]
 
 
+@documented
 def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
     """Return the positions along each axis of an array of a shape.
 
-    Parameters
-    ----------
-    dimensions
-        The shape: ints, names, Dims.
-    dtype
-        int64 unless said.
-    sparse
-        Return a tuple with one array an axis, of extent 1 along the others.
+    dimensions: The shape: ints, names, Dims.
+    dtype: int64 unless said.
+    sparse: Return a tuple with one array an axis, of extent 1 along the others.
+    returns (Node, or a tuple of Node): Of shape ``(len(dimensions), *dimensions)``.
 
-    Returns
-    -------
-    Node, or a tuple of Node
-        Of shape ``(len(dimensions), *dimensions)``.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.indices((2, 2)).eval()
     array([[[0, 0],
             [1, 1]],
@@ -127,10 +117,8 @@ def meshgrid(
 
 
 MESHGRID = Composite(
-    name="meshgrid",
     kind=Kind.LAYOUT,
     function=meshgrid,
-    doc="Coordinates repeated along the axes of a grid.",
     tests=Tests(
         samples=lambda: [
             Sample((LINE, LINE[:2])),

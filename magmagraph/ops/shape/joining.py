@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import (
     INEXACT,
@@ -77,28 +78,15 @@ def _map_broadcast(node: Node, operands: Sequence[Node], batched: Sequence[bool]
     return broadcast_to(x, (x.shape[0], *node.shape))
 
 
+@documented
 def broadcast_to(x: Any, shape: Any) -> Node:
     """Repeat `x` along new leading axes and along axes of literal extent 1.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    shape
-        The shape of the result: ints, names, Dims. A named extent never stretches.
+    x: Node or array.
+    shape: The shape of the result: ints, names, Dims. A named extent never stretches.
+    returns (Node):
+    raises ShapeError: If `x` does not broadcast to `shape`.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If `x` does not broadcast to `shape`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.broadcast_to(mg.constant([1, 2]), (2, 2)).eval()
     array([[1, 2],
            [1, 2]], dtype=int32)
@@ -112,7 +100,6 @@ BROADCAST_TO = Op(
     name="broadcast_to",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
-    doc="The elements repeated along new axes and axes of extent 1.",
     rule=_broadcast_type,
     evaluate=lambda xp, x, *, shape: xp.broadcast_to(x, shape),
     layout=Layout(view=_broadcast_view),
@@ -203,36 +190,20 @@ def _members(name: str, arrays: Any, dtype: Any = None) -> tuple[Any, ...]:
     return promoted(*members) if dtype is None else tuple(members)
 
 
+@documented
 def concatenate(
     arrays: Any, axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Node:
     """Join arrays along an axis that they have.
 
-    Parameters
-    ----------
-    arrays
-        List of nodes or arrays with equal extents but along `axis`; their dtypes are promoted.
-    axis
-        The axis; with None each is raveled first.
-    dtype
-        Of the result; the promoted one unless said.
-    casting
-        Which casts to `dtype` are allowed: "no" (nor "equiv"), "safe", "same_kind" (floats of
+    arrays: List of nodes or arrays with equal extents but along `axis`; their dtypes are promoted.
+    axis: The axis; with None each is raveled first.
+    dtype: Of the result; the promoted one unless said.
+    casting: Which casts to `dtype` are allowed: "no" (nor "equiv"), "safe", "same_kind" (floats of
         any width to floats, also ints to floats), "unsafe".
+    returns: Its extent along `axis` is the sum, exact also for symbolic extents.
+    raises ShapeError: If the other extents differ, or there are no operands.
 
-    Returns
-    -------
-    Node
-        Its extent along `axis` is the sum, exact also for symbolic extents.
-
-    Raises
-    ------
-    ShapeError
-        If the other extents differ, or there are no operands.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", ("n", 3))
     >>> mg.concatenate([x, x]).shape
     (2*n, 3)
@@ -254,7 +225,6 @@ CONCATENATE = Op(
     name="concatenate",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
-    doc="Arrays joined along an axis that they have.",
     rule=_concatenate_type,
     evaluate=lambda xp, *operands, axis: xp.concatenate(operands, axis=axis),
     kernel=Kernel(
@@ -284,32 +254,18 @@ CONCATENATE = Op(
 )
 
 
+@documented
 def stack(
     arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Node:
     """Join arrays of one shape along a new axis.
 
-    Parameters
-    ----------
-    arrays
-        List of nodes or arrays of one shape; their dtypes are promoted.
-    axis
-        Where the new axis stands in the result.
-    dtype, casting
-        See `concatenate`.
+    arrays: List of nodes or arrays of one shape; their dtypes are promoted.
+    axis: Where the new axis stands in the result.
+    dtype, casting: See `concatenate`.
+    returns (Node):
+    raises ShapeError: If the shapes differ, or there are no operands.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If the shapes differ, or there are no operands.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.stack([mg.constant([1, 2]), mg.constant([3, 4])], axis=1).eval()
     array([[1, 3],
            [2, 4]], dtype=int32)
@@ -326,11 +282,9 @@ def stack(
 
 
 STACK = Composite(
-    name="stack",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=stack,
-    doc="Arrays joined along a new axis.",
     tests=Tests(
         samples=lambda: [Sample(([MATRIX, 2.0 * MATRIX],), {"axis": 1})],
         bad_samples=lambda: [

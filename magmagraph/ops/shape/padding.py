@@ -11,6 +11,7 @@ from ...dtypes import is_complex, is_float, is_integer
 from ...errors import ConfigError, ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests, describe
 from ...ir.types import Extent
@@ -44,6 +45,7 @@ _FLOAT64 = np.dtype(np.float64)
 Pairs = list[tuple[Extent, Extent]]
 
 
+@documented
 def pad(
     x: Any,
     pad_width: Any,
@@ -56,48 +58,26 @@ def pad(
 ) -> Node:
     """Surround an array with more elements, one axis after the other.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    pad_width
-        Elements to add: one int for every side, one pair (before, after) for every axis, a
+    x: Node or array.
+    pad_width: Elements to add: one int for every side, one pair (before, after) for every axis, a
         pair for each axis, or a dict from axes to those. Dims may stand for ints.
-    mode
-        "constant"; "edge" repeats the outermost elements; "reflect" mirrors at them, without
-        repeating them, and "symmetric" with; "wrap" continues at the other end; "linear_ramp"
-        leads from the outermost elements to `end_values`; "maximum", "mean", "median" and
-        "minimum" are those of the elements along the axis; "empty" leaves the values open
-        (they are 0).
-    constant_values
-        The number that mode "constant" adds, 0 unless said; or numbers, as the pairs of
-        `pad_width`.
-    end_values
-        The numbers that mode "linear_ramp" ends with, 0 unless said; as `constant_values`.
-    reflect_type
-        "even" (unless said), or "odd": modes "reflect" and "symmetric" then subtract what they
-        mirror from twice the outermost elements.
-    stat_length
-        How many elements at the side count for a maximum, mean, median or minimum; all unless
-        said. An int, or ints as the pairs of `pad_width`.
+    mode: "constant"; "edge" repeats the outermost elements; "reflect" mirrors at them, without
+        repeating them, and "symmetric" with; "wrap" continues at the other end; "linear_ramp" leads
+        from the outermost elements to `end_values`; "maximum", "mean", "median" and "minimum" are
+        those of the elements along the axis; "empty" leaves the values open (they are 0).
+    constant_values: The number that mode "constant" adds, 0 unless said; or numbers, as the pairs
+        of `pad_width`.
+    end_values: The numbers that mode "linear_ramp" ends with, 0 unless said; as `constant_values`.
+    reflect_type: "even" (unless said), or "odd": modes "reflect" and "symmetric" then subtract what
+        they mirror from twice the outermost elements.
+    stat_length: How many elements at the side count for a maximum, mean, median or minimum; all
+        unless said. An int, or ints as the pairs of `pad_width`.
+    returns: Of the dtype of `x`: means and medians of integers are rounded, ramps rounded down.
+    raises ShapeError: If widths are negative or not one pair an axis, or an axis is empty and not
+        padded with constants. A symbolic axis must be as long as what is mirrored or continued,
+        which the call checks.
+    raises DTypeError: If integers are padded with a number that their dtype does not hold.
 
-    Returns
-    -------
-    Node
-        Of the dtype of `x`: means and medians of integers are rounded, ramps rounded down.
-
-    Raises
-    ------
-    ShapeError
-        If widths are negative or not one pair an axis, or an axis is empty and not padded with
-        constants. A symbolic axis must be as long as what is mirrored or continued, which the
-        call checks.
-    DTypeError
-        If integers are padded with a number that their dtype does not hold.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.pad(mg.constant([1, 2, 3]), (1, 2)).eval()
     array([0, 1, 2, 3, 0, 0], dtype=int32)
     >>> mg.pad(mg.constant([1, 2, 3]), 2, mode="reflect").eval()
@@ -420,11 +400,9 @@ def _reference(x: Any, pad_width: Any, mode: str = "constant", **options: Any) -
 
 
 PAD = Composite(
-    name="pad",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=pad,
-    doc="More elements around an array.",
     tests=Tests(
         samples=lambda: [
             Sample((MATRIX,), {"pad_width": ((1, 0), (2, 1)), "constant_values": 0.5}),

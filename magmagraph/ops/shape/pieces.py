@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
@@ -20,23 +21,14 @@ from .axes import CUBE, MATRIX, axes_of
 from .slicing import cut
 
 
+@documented
 def flip(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     """Reverse the order of the elements along axes.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axis
-        The axis or axes; all unless said.
+    x: Node or array.
+    axis: The axis or axes; all unless said.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.flip(mg.constant([1, 2, 3])).eval()
     array([3, 2, 1], dtype=int32)
     """
@@ -48,32 +40,19 @@ def flip(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     return node
 
 
+@documented
 def split(x: Any, indices_or_sections: int | Sequence[Any], axis: int = 0) -> list[Node]:
     """Cut an array into pieces along an axis.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    indices_or_sections
-        An int: that many equal pieces. A sequence of positions (ints or Dims): pieces that end
-        and begin there. Those of a symbolic extent must be in order and within it, which the call
-        checks.
-    axis
-        The axis.
+    x: Node or array.
+    indices_or_sections: An int: that many equal pieces. A sequence of positions (ints or Dims):
+        pieces that end and begin there. Those of a symbolic extent must be in order and within it,
+        which the call checks.
+    axis: The axis.
+    returns (list of Node):
+    raises ShapeError: If the extent does not divide into equal pieces; where it is symbolic the
+        call checks it.
 
-    Returns
-    -------
-    list of Node
-
-    Raises
-    ------
-    ShapeError
-        If the extent does not divide into equal pieces; where it is symbolic the call checks it.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> [part.shape for part in mg.split(mg.input("x", ("n", 6)), [1, 4], axis=1)]
     [(n, 1), (n, 3), (n, 2)]
     """
@@ -120,11 +99,9 @@ def _edge(call: Call, extent: Extent, at: Any) -> Extent:
 
 
 FLIP = Composite(
-    name="flip",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=flip,
-    doc="The elements in reverse order along axes.",
     tests=Tests(
         samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, -1)})],
         bad_samples=lambda: [
@@ -135,11 +112,9 @@ FLIP = Composite(
     numerics="exact",
 )
 SPLIT = Composite(
-    name="split",
     dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=split,
-    doc="The pieces of an array along an axis.",
     tests=Tests(
         samples=lambda: [
             Sample((CUBE,), {"indices_or_sections": 2, "axis": 2}),

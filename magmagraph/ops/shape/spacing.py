@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import canonical, is_float, is_inexact
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Kind, Sample
 from ...ir.types import Extent
@@ -58,6 +59,7 @@ def _settled(values: Node, dtype: np.dtype, axis: int) -> Node:
     return moveaxis(values, 0, axis) if values.ndim > 1 else values
 
 
+@documented
 def linspace(
     start: Any,
     stop: Any,
@@ -69,34 +71,16 @@ def linspace(
 ) -> Any:
     """Return evenly spaced numbers over an interval.
 
-    Parameters
-    ----------
-    start, stop
-        The ends: numbers, arrays or nodes, broadcast against each other.
-    num
-        How many: an int, a name or a Dim.
-    endpoint
-        Whether `stop` is the last of them.
-    retstep
-        Return the distance, too.
-    dtype
-        Of the result; the float dtype of the ends unless said. Integers are rounded down.
-    axis
-        Where the new axis stands.
+    start, stop: The ends: numbers, arrays or nodes, broadcast against each other.
+    num: How many: an int, a name or a Dim.
+    endpoint: Whether `stop` is the last of them.
+    retstep: Return the distance, too.
+    dtype: Of the result; the float dtype of the ends unless said. Integers are rounded down.
+    axis: Where the new axis stands.
+    returns (Node, or a pair of Node): The last number is `stop` exactly. The gradient flows to both
+        ends.
+    raises ShapeError: If `num` is negative.
 
-    Returns
-    -------
-    Node, or a pair of Node
-        The last number is `stop` exactly. The gradient flows to both ends.
-
-    Raises
-    ------
-    ShapeError
-        If `num` is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.linspace(0.0, 1.0, 5).eval()
     array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
@@ -112,6 +96,7 @@ def linspace(
     return (result, step) if retstep else result
 
 
+@documented
 def logspace(
     start: Any,
     stop: Any,
@@ -123,38 +108,25 @@ def logspace(
 ) -> Node:
     """Return numbers whose logarithms are evenly spaced.
 
-    Parameters
-    ----------
-    start, stop
-        The powers at the ends: numbers, arrays or nodes.
-    num
-        How many: an int, a name or a Dim.
-    endpoint
-        Whether ``base**stop`` is the last of them.
-    base
-        Of the logarithms.
-    dtype
-        Of the result; the float dtype of the ends unless said. Integers are rounded down.
-    axis
-        Where the new axis stands.
+    start, stop: The powers at the ends: numbers, arrays or nodes.
+    num: How many: an int, a name or a Dim.
+    endpoint: Whether ``base**stop`` is the last of them.
+    base: Of the logarithms.
+    dtype: Of the result; the float dtype of the ends unless said. Integers are rounded down.
+    axis: Where the new axis stands.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.logspace(0.0, 3.0, 4).eval()
     array([   1.,   10.,  100., 1000.], dtype=float32)
     """
-    given = None if dtype is None else canonical(dtype)
-    computed = given if given is not None and is_float(given) else None
+    target = None if dtype is None else canonical(dtype)
+    computed = target if target is not None and is_float(target) else None
     powers = linspace(start, stop, num, endpoint, dtype=computed)
-    wanted = powers.dtype if given is None else given
+    wanted = powers.dtype if target is None else target
     return _settled(power(as_dtype(base, powers.dtype), powers), wanted, axis)
 
 
+@documented
 def geomspace(
     start: Any,
     stop: Any,
@@ -165,27 +137,13 @@ def geomspace(
 ) -> Node:
     """Return numbers whose ratios are equal.
 
-    Parameters
-    ----------
-    start, stop
-        The ends, of one sign and not 0: numbers, arrays or nodes.
-    num
-        How many: an int, a name or a Dim.
-    endpoint
-        Whether `stop` is the last of them.
-    dtype
-        Of the result; the float dtype of the ends unless said. Integers are rounded down.
-    axis
-        Where the new axis stands.
+    start, stop: The ends, of one sign and not 0: numbers, arrays or nodes.
+    num: How many: an int, a name or a Dim.
+    endpoint: Whether `stop` is the last of them.
+    dtype: Of the result; the float dtype of the ends unless said. Integers are rounded down.
+    axis: Where the new axis stands.
+    returns: The first number, and the last one with `endpoint`, are the ends exactly.
 
-    Returns
-    -------
-    Node
-        The first number, and the last one with `endpoint`, are the ends exactly.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.geomspace(1.0, 8.0, 4).eval().round(5)
     array([1., 2., 4., 8.], dtype=float32)
     """

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import DTypeError, ShapeError
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Call, Kind, Sample
 from ...ir.types import Extent
@@ -43,29 +44,16 @@ def _is_extent(value: Any) -> bool:
     return isinstance(value, (int, np.integer, Dim, str)) and not isinstance(value, bool)
 
 
+@documented
 def tile(A: Any, reps: ShapeLike) -> Node:
     """Repeat a whole array along its axes.
 
-    Parameters
-    ----------
-    A
-        Node or array.
-    reps
-        How often along the last axis, or along each of the last axes: ints, names, Dims. With
+    A: Node or array.
+    reps: How often along the last axis, or along each of the last axes: ints, names, Dims. With
         more entries than axes, new axes stand in front.
+    returns (Node):
+    raises ShapeError: If a number is negative.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If a number is negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.tile(mg.constant([1, 2]), (2, 2)).eval()
     array([[1, 2, 1, 2],
            [1, 2, 1, 2]], dtype=int32)
@@ -86,39 +74,23 @@ def tile(A: Any, reps: ShapeLike) -> Node:
     return reshape(result, [count * e for count, e in zip(counts, shape, strict=True)])
 
 
+@documented
 def repeat(
     a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: Any = None
 ) -> Node:
     """Repeat each element along an axis.
 
-    Parameters
-    ----------
-    a
-        Node or array.
-    repeats
-        How often: one number for all elements (an int, a name or a Dim), or an array or node of
-        one number for each.
-    axis
-        The axis; None ravels `a` first.
-    total_repeat_length
-        Extent of the result, needed where `repeats` is a node. What is beyond it is left out;
-        where it is longer, the last element goes on.
+    a: Node or array.
+    repeats: How often: one number for all elements (an int, a name or a Dim), or an array or node
+        of one number for each.
+    axis: The axis; None ravels `a` first.
+    total_repeat_length: Extent of the result, needed where `repeats` is a node. What is beyond it
+        is left out; where it is longer, the last element goes on.
+    returns (Node):
+    raises ShapeError: If there are not as many numbers as elements, one is negative, or the extent
+        of the result is not known.
+    raises DTypeError: If the numbers are not integers.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many numbers as elements, one is negative, or the extent of the result
-        is not known.
-    DTypeError
-        If the numbers are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.repeat(mg.constant([1, 2]), 2).eval(), mg.repeat(mg.constant([1, 2]), [3, 1]).eval()
     (array([1, 1, 2, 2], dtype=int32), array([1, 1, 1, 2], dtype=int32))
     """
@@ -163,33 +135,17 @@ def repeat(
     return take(node, searchsorted(ends, positions, side="right"), axis)
 
 
+@documented
 def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Node:
     """Move elements along axes; what leaves at one end comes in at the other.
 
-    Parameters
-    ----------
-    a
-        Node or array.
-    shift
-        By how many places, one for each axis: ints, Dims, or integer nodes.
-    axis
-        The axis, or axes; None rolls the raveled array and gives it its shape back.
+    a: Node or array.
+    shift: By how many places, one for each axis: ints, Dims, or integer nodes.
+    axis: The axis, or axes; None rolls the raveled array and gives it its shape back.
+    returns: Of the shape of `a`.
+    raises ShapeError: If there are not as many shifts as axes.
+    raises DTypeError: If a shift is not an integer.
 
-    Returns
-    -------
-    Node
-        Of the shape of `a`.
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many shifts as axes.
-    DTypeError
-        If a shift is not an integer.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.roll(mg.constant([1, 2, 3, 4]), 1).eval()
     array([4, 1, 2, 3], dtype=int32)
     """
@@ -229,30 +185,16 @@ def _rolled(call: Call, node: Node, shift: Any, axis: int) -> Node:
     return take(node, remainder(subtract(positions, cast(moved, INT64)), size_of(extent)), axis)
 
 
+@documented
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
     """Turn by a right angle in the plane of two axes, from the first to the second.
 
-    Parameters
-    ----------
-    m
-        Node or array of at least two axes.
-    k
-        How many times.
-    axes
-        The two axes.
+    m: Node or array of at least two axes.
+    k: How many times.
+    axes: The two axes.
+    returns (Node):
+    raises ShapeError: If the axes are not two different ones.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        If the axes are not two different ones.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.rot90(mg.constant([[1, 2], [3, 4]])).eval()
     array([[2, 4],
            [1, 3]], dtype=int32)
@@ -275,21 +217,13 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
     return flip(transpose(node, order), second)
 
 
+@documented
 def flipud(m: Any) -> Node:
     """Reverse the order of the rows: `flip` along the first axis.
 
-    Parameters
-    ----------
-    m
-        Node or array with at least one axis.
+    m: Node or array with at least one axis.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.flipud(mg.constant([[1, 2], [3, 4]])).eval()
     array([[3, 4],
            [1, 2]], dtype=int32)
@@ -297,21 +231,13 @@ def flipud(m: Any) -> Node:
     return flip(m, 0)
 
 
+@documented
 def fliplr(m: Any) -> Node:
     """Reverse the order of the columns: `flip` along the second axis.
 
-    Parameters
-    ----------
-    m
-        Node or array with at least two axes.
+    m: Node or array with at least two axes.
+    returns (Node):
 
-    Returns
-    -------
-    Node
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.fliplr(mg.constant([[1, 2], [3, 4]])).eval()
     array([[2, 1],
            [4, 3]], dtype=int32)
@@ -319,6 +245,7 @@ def fliplr(m: Any) -> Node:
     return flip(m, 1)
 
 
+@documented
 def sliding_window_view(
     x: Any, window_shape: int | Sequence[int], axis: int | Sequence[int] | None = None
 ) -> Node:
@@ -326,28 +253,13 @@ def sliding_window_view(
 
     In NumPy this is a view; here the windows' elements are gathered.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    window_shape
-        Extents of a window.
-    axis
-        The axis of each extent; all axes unless said.
+    x: Node or array.
+    window_shape: Extents of a window.
+    axis: The axis of each extent; all axes unless said.
+    returns: The axes of `x`, shorter by the window less 1, then those of the window.
+    raises ShapeError: If there are not as many extents as axes, or a window is longer than its
+        axis.
 
-    Returns
-    -------
-    Node
-        The axes of `x`, shorter by the window less 1, then those of the window.
-
-    Raises
-    ------
-    ShapeError
-        If there are not as many extents as axes, or a window is longer than its axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.sliding_window_view(mg.constant([1, 2, 3, 4]), 3).eval()
     array([[1, 2, 3],
            [2, 3, 4]], dtype=int32)

@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir import dims
 from ...ir.dims import Constraint
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...ir.types import Extent, Shape, Type
@@ -160,43 +161,27 @@ def _is_shorter(first: Shape, second: Shape) -> bool:
     return len(known) == len(rests) and max(known, default=0) <= 0 and min(known, default=0) < 0
 
 
+@documented
 def convolve(a: Any, v: Any, mode: str = "full", method: str = "direct") -> Node:
     """Convolve two signals: ``y[k] = sum_i a[i] v[k - i]``, along all axes.
 
-    Parameters
-    ----------
-    a, v
-        Nodes or arrays of as many axes; their dtypes are promoted.
-    mode
-        "full": wherever the signals overlap, ``n + m - 1`` elements along an axis. "same": the
+    a, v: Nodes or arrays of as many axes; their dtypes are promoted.
+    mode: "full": wherever the signals overlap, ``n + m - 1`` elements along an axis. "same": the
         middle of it, as many as the longer one has. "valid": where they overlap completely; one
         signal must be at least as long as the other along every axis (of symbolic extents the first
         one, which the call checks).
-    method
-        "direct": sums of products. "fft": by way of the spectra, whose rounding is relative to the
-        largest elements, and which a single NaN or infinity fills entirely. "auto": that of the two
-        which takes fewer operations. Integers are always taken directly.
-
-    Returns
-    -------
-    Node
-        Of the promoted dtype.
-
-    Raises
-    ------
-    ShapeError
-        If the operands do not have as many axes, one is empty, or neither is the longer one where
-        that is needed; if `mode` or `method` is none of the above.
-    DTypeError
-        For bools.
+    method: "direct": sums of products. "fft": by way of the spectra, whose rounding is relative to
+        the largest elements, and which a single NaN or infinity fills entirely. "auto": that of the
+        two which takes fewer operations. Integers are always taken directly.
+    returns: Of the promoted dtype.
+    raises ShapeError: If the operands do not have as many axes, one is empty, or neither is the
+        longer one where that is needed; if `mode` or `method` is none of the above.
+    raises DTypeError: For bools.
 
     See Also
     --------
     correlate, conv1d
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.convolve([1.0, 2.0, 3.0], [0.0, 1.0, 0.5]).eval()
     array([0. , 1. , 2.5, 4. , 1.5], dtype=float32)
     >>> mg.convolve([1.0, 2.0, 3.0], [0.0, 1.0, 0.5], mode="same").eval()
@@ -206,33 +191,19 @@ def convolve(a: Any, v: Any, mode: str = "full", method: str = "direct") -> Node
     return _folded(CONVOLVE, left, right, mode, method)
 
 
+@documented
 def correlate(a: Any, v: Any, mode: str = "valid", method: str = "direct") -> Node:
     """Correlate two signals: ``y[k] = sum_i a[i + k] conj(v[i])``, along all axes.
 
-    Parameters
-    ----------
-    a, v
-        Nodes or arrays of as many axes; their dtypes are promoted.
-    mode, method
-        As for `convolve`.
-
-    Returns
-    -------
-    Node
-        Of the promoted dtype.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As `convolve`.
+    a, v: Nodes or arrays of as many axes; their dtypes are promoted.
+    mode, method: As for `convolve`.
+    returns: Of the promoted dtype.
+    raises ShapeError, DTypeError: As `convolve`.
 
     See Also
     --------
     convolve
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.correlate([1.0, 2.0, 3.0], [0.0, 1.0, 0.5]).eval()
     array([3.5], dtype=float32)
     >>> mg.correlate([1.0, 2.0, 3.0], [0.0, 1.0, 0.5], mode="full").eval()
@@ -300,7 +271,6 @@ def _correlated(a: Any, v: Any, mode: str = "valid", method: str = "direct") -> 
 CONVOLVE = Op(
     name="convolve",
     kind=Kind.CONVOLUTION,
-    doc="Convolve two signals along all axes.",
     rule=_result_type,
     attributes={
         "mode": "Literal['full', 'same', 'valid']",
@@ -319,9 +289,7 @@ CONVOLVE = Op(
     onnx=onnx_pairs.Pairs(onnx_windows.folded, onnx_windows.folded_pairs),
 )
 CORRELATE = Composite(
-    name="correlate",
     kind=Kind.CONVOLUTION,
-    doc="Correlate two signals along all axes.",
     function=correlate,
     dtypes=INEXACT,
     tests=Tests(

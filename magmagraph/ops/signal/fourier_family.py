@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,11 +73,11 @@ def _length(call: Call, n: Any, name: str) -> Extent:
 
 def _resized(call: Call, node: Node, axis: int, count: Extent) -> Node:
     """Return the first `count` elements along an axis, with zeros behind where there are fewer."""
-    given = node.shape[axis]
-    more = count - given
+    extent = node.shape[axis]
+    more = count - extent
     if not isinstance(more, int):
         raise call.shape_error(
-            f"extent {given} of axis {axis} for a length of {count}: which is larger is known "
+            f"extent {extent} of axis {axis} for a length of {count}: which is larger is known "
             "only at the call",
             need="a length that differs from the extent by an int",
             hint="cut or pad x before, to a shape that says so",
@@ -204,35 +203,27 @@ def inverse_hermitian(name: str, a: Any, s: Lengths, axes: Axes, norm: str | Non
 _VALUES = "Node or array; ints become floats."
 _REAL_VALUES = "Node or array of real values; ints become floats."
 _LINE = """
-n
-    How many values to transform: the operand is cut or padded with zeros at the end. All there are
+n: How many values to transform: the operand is cut or padded with zeros at the end. All there are
     unless said. An int or a `Dim` that differs from the extent by an int.
-axis
-    The axis.
+axis: The axis.
 """
 HALF_LINE = """
-n
-    How many values the result has, of which the operand holds the first ``n // 2 + 1`` elements of
+n: How many values the result has, of which the operand holds the first ``n // 2 + 1`` elements of
     the spectrum (it is cut or padded with zeros at the end); ``2 * (extent - 1)`` unless said. An
     odd number has to be said.
-axis
-    The axis.
+axis: The axis.
 """
 _PLANE = """
-s
-    How many values to transform along each axis; None or -1 for all there are.
-axes
-    The axes{order}, none of them twice.
+s: How many values to transform along each axis; None or -1 for all there are.
+axes: The axes{order}, none of them twice.
 """
-_NORM = """
-norm
-    "backward" (the inverse divides by the number of values), "ortho" or "forward".
-"""
-_RAISES = """
-ShapeError
-    If an axis is out of range or named twice, or there are no values to transform.
-DTypeError
-    For 16-bit floats{real}.
+_FIELDS = """
+a: {values}
+{where}
+norm: "backward" (the inverse divides by the number of values), "ortho" or "forward".
+returns: {returns}
+raises ShapeError: If an axis is out of range or named twice, or there are no values to transform.
+raises DTypeError: For 16-bit floats{real}.
 """
 
 
@@ -267,17 +258,14 @@ def transform(
 
         order = "; the last so many as `s` has (or all) unless said" if several is None else ""
         where = _PLANE.format(order=order)
-    raises = _RAISES.format(real=", and for complex values" if real else "").strip()
-    values = _REAL_VALUES if real else _VALUES
-    publish(
-        function,
-        name,
-        f"{__name__.rpartition('.')[0]}.fourier",  # where it stands
-        f"{summary}\n\nParameters\n----------\na\n    {values}\n{where.strip()}\n{_NORM.strip()}"
-        "\n\n"
-        f"Returns\n-------\nNode\n    {returns}\n\nRaises\n------\n{raises}\n\n"
-        f"Examples\n--------\n>>> import magmagraph as mg\n{inspect.cleandoc(example)}",
+    fields = _FIELDS.format(
+        values=_REAL_VALUES if real else _VALUES,
+        where=where.strip(),
+        returns=returns,
+        real=", and for complex values" if real else "",
     )
+    home = f"{__name__.rpartition('.')[0]}.fourier"
+    publish(function, name, home, summary, fields, example)
     record = Composite(
         name=name,
         namespace="fft",

@@ -12,6 +12,7 @@ from ...dtypes import canonical, is_float
 from ...errors import DTypeError, ShapeError, message
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
@@ -48,33 +49,17 @@ def _frequencies(whole: Extent, positions: Node, d: float, dtype: Any) -> Node:
     return cast(cast(positions, np.float64) / steps, wanted)
 
 
+@documented
 def fftfreq(n: Any, d: float = 1.0, dtype: Any = None) -> Node:
     """Return the frequencies that the elements of `fft` belong to, in cycles per unit.
 
-    Parameters
-    ----------
-    n
-        How many values are transformed: an int or a `Dim`.
-    d
-        The distance of two values.
-    dtype
-        A float dtype; `mg.config.float_dtype` unless said.
+    n: How many values are transformed: an int or a `Dim`.
+    d: The distance of two values.
+    dtype: A float dtype; `mg.config.float_dtype` unless said.
+    returns: ``0, 1, ..., (n-1)//2, -(n//2), ..., -1``, divided by ``n * d``.
+    raises ShapeError: If `n` is less than 1.
+    raises DTypeError: If `n` or `d` is not such a number, or `dtype` no float dtype.
 
-    Returns
-    -------
-    Node
-        ``0, 1, ..., (n-1)//2, -(n//2), ..., -1``, divided by ``n * d``.
-
-    Raises
-    ------
-    ShapeError
-        If `n` is less than 1.
-    DTypeError
-        If `n` or `d` is not such a number, or `dtype` no float dtype.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.fft.fftfreq(5, d=0.1).eval()
     array([ 0.,  2.,  4., -4., -2.], dtype=float32)
     """
@@ -84,33 +69,17 @@ def fftfreq(n: Any, d: float = 1.0, dtype: Any = None) -> Node:
     return _frequencies(whole, turned, d, dtype)
 
 
+@documented
 def rfftfreq(n: Any, d: float = 1.0, dtype: Any = None) -> Node:
     """Return the frequencies that the elements of `rfft` belong to, in cycles per unit.
 
-    Parameters
-    ----------
-    n
-        How many real values are transformed: an int or a `Dim`.
-    d
-        The distance of two values.
-    dtype
-        A float dtype; `mg.config.float_dtype` unless said.
+    n: How many real values are transformed: an int or a `Dim`.
+    d: The distance of two values.
+    dtype: A float dtype; `mg.config.float_dtype` unless said.
+    returns: ``0, 1, ..., n//2``, divided by ``n * d``.
+    raises ShapeError: If `n` is less than 1.
+    raises DTypeError: If `n` or `d` is not such a number, or `dtype` no float dtype.
 
-    Returns
-    -------
-    Node
-        ``0, 1, ..., n//2``, divided by ``n * d``.
-
-    Raises
-    ------
-    ShapeError
-        If `n` is less than 1.
-    DTypeError
-        If `n` or `d` is not such a number, or `dtype` no float dtype.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.fft.rfftfreq(5, d=0.1).eval()
     array([0., 2., 4.], dtype=float32)
     """
@@ -130,48 +99,28 @@ def _turned(record: Composite, x: Any, axes: Any, first: Any) -> Node:
     return node
 
 
+@documented
 def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Node:
     """Move the frequency 0 to the middle.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axes
-        The axes; all unless said.
+    x: Node or array.
+    axes: The axes; all unless said.
+    returns: Of the shape and dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.fft.fftshift(mg.constant([0, 1, 2, -2, -1])).eval()
     array([-2, -1,  0,  1,  2], dtype=int32)
     """
     return _turned(FFTSHIFT, x, axes, lambda count: (count + 1) // 2)
 
 
+@documented
 def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Node:
     """Undo `fftshift`: move the middle to the front.
 
-    Parameters
-    ----------
-    x
-        Node or array.
-    axes
-        The axes; all unless said.
+    x: Node or array.
+    axes: The axes; all unless said.
+    returns: Of the shape and dtype of `x`.
 
-    Returns
-    -------
-    Node
-        Of the shape and dtype of `x`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.fft.ifftshift(mg.constant([-2, -1, 0, 1, 2])).eval()
     array([ 0,  1,  2, -2, -1], dtype=int32)
     """

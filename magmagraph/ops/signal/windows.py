@@ -11,6 +11,7 @@ import numpy as np
 from ...config import config
 from ...dtypes import canonical
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import Composite, Kind, Sample
 from ..convert import cast
@@ -53,23 +54,13 @@ def _window(
         function,
         name,
         __name__,
-        f"""Make the {what} window, {formula} for x from 0 to 1.
-
-        Parameters
-        ----------
-        M
-            Number of weights: an int, a name or a Dim.
-        dtype
-            `mg.config.float_dtype` unless said.
-
-        Returns
-        -------
-        Node
-            Of one axis; a single weight is 1.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
+        f"Make the {what} window, {formula} for x from 0 to 1.",
+        """
+        M: Number of weights: an int, a name or a Dim.
+        dtype: `mg.config.float_dtype` unless said.
+        returns: Of one axis; a single weight is 1.
+        """,
+        f"""
         >>> mg.{name}(5).eval().round(2)
         array({example}, dtype=float32)
         """,
@@ -110,26 +101,15 @@ blackman = _window(
 )
 
 
+@documented
 def kaiser(M: Any, beta: Any, dtype: Any = None) -> Node:
     """Make the Kaiser window, ``i0(beta sqrt(1 - (2x - 1)**2)) / i0(beta)`` for x from 0 to 1.
 
-    Parameters
-    ----------
-    M
-        Number of weights: an int, a name or a Dim.
-    beta
-        How narrow it is: a number or a scalar node.
-    dtype
-        `mg.config.float_dtype` unless said.
+    M: Number of weights: an int, a name or a Dim.
+    beta: How narrow it is: a number or a scalar node.
+    dtype: `mg.config.float_dtype` unless said.
+    returns: Of one axis; a single weight is 1. The gradient flows to `beta`.
 
-    Returns
-    -------
-    Node
-        Of one axis; a single weight is 1. The gradient flows to `beta`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.kaiser(3, 2.0).eval().round(4)
     array([0.4387, 1.    , 0.4387], dtype=float32)
     """

@@ -25,29 +25,10 @@ _SHAPES = {
     3: """Of shape ``(batch, channels, d, h, w)``, or ``(batch, d, h, w, channels)`` with layout
     ``"NDHWC"``.""",
 }
-_DOC = """{summary}
-
-Parameters
-----------
-x
-    {shape}
-{options}
-    As for `{like}`.
-
-Returns
--------
-Node
-    As `{like}` gives it.
-
-Raises
-------
-ShapeError, DTypeError
-    As for `{raises}`.
-
-Examples
---------
->>> import magmagraph as mg
-{example}
+_FIELDS = """x: {shape}
+{options}: As for `{like}`.
+returns: As `{like}` gives it.
+raises ShapeError, DTypeError: As for `{raises}`.
 """
 
 
@@ -63,25 +44,19 @@ def publish_spatial(
 ) -> Callable[P, Node]:
     """Publish a generated function over `count` spatial axes, which is otherwise as `like`.
 
-    Parameters
-    ----------
-    function
-        With the signature of `like`.
-    name, summary, example
-        What the docstring is made of; `example` is doctest text without the import.
-    like
-        The function that is described in full. The new one is of its module.
-    raises
-        The name of the function that describes the errors, if not `like`.
+    function: With the signature of `like`.
+    name, summary, example: What the docstring is made of; `example` is doctest text without the
+        import.
+    like: The function that is described in full. The new one is of its module.
+    raises: The name of the function that describes the errors, if not `like`.
     """
     signature = inspect.signature(function)
     assert signature == inspect.signature(like), name
-    doc = _DOC.format(
-        summary=summary,
+    fields = _FIELDS.format(
         shape=_SHAPES[count],
         options=", ".join(list(signature.parameters)[1:]),
         like=like.__name__,
         raises=raises or like.__name__,
-        example=inspect.cleandoc(example),
     )
-    return cast("Callable[P, Node]", publish(function, name, like.__module__, doc))
+    published = publish(function, name, like.__module__, summary, fields, example)
+    return cast("Callable[P, Node]", published)

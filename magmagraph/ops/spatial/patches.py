@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir import dims
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent, Shape
@@ -43,6 +44,7 @@ def _sides(call: Call, padding: Any, count: int) -> tuple[tuple[int, int], ...]:
     return pairs
 
 
+@documented
 def unfold(
     x: Any, window: Any, stride: Any = 1, padding: Any = "valid", dilation: Any = 1
 ) -> Node:
@@ -50,31 +52,14 @@ def unfold(
 
     ``reshape(w, (results, -1)) @ unfold(x, window)`` is ``conv(x, w)``, with its results in a row.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(batch, channels, *spatial)`` with one to three spatial axes;
-        ints become floats. Every extent but those of channels may be named.
-    window
-        Extents of the window: an int, or one per spatial axis.
-    stride, dilation
-        As for `conv`.
-    padding
-        As for `conv`, but not ``"same"``.
+    x: Node or array of shape ``(batch, channels, *spatial)`` with one to three spatial axes; ints
+        become floats. Every extent but those of channels may be named.
+    window: Extents of the window: an int, or one per spatial axis.
+    stride, dilation: As for `conv`.
+    padding: As for `conv`, but not ``"same"``.
+    returns: Of shape ``(batch, channels * elements of the window, windows)``.
+    raises ShapeError, DTypeError: As for `conv`.
 
-    Returns
-    -------
-    Node
-        Of shape ``(batch, channels * elements of the window, windows)``.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.unfold(mg.constant([[[1.0, 2.0, 3.0, 4.0]]]), 2).eval()
     array([[[1., 2., 3.],
             [2., 3., 4.]]], dtype=float32)
@@ -96,6 +81,7 @@ def unfold(
     return reshape(stack(parts, 2), (node.shape[0], rows, dims.size(sliding.extents)))
 
 
+@documented
 def fold(
     patches: Any,
     extents: Any,
@@ -106,31 +92,14 @@ def fold(
 ) -> Node:
     """Add up patches where their windows lie: the transpose of `unfold`.
 
-    Parameters
-    ----------
-    patches
-        Node or array of shape ``(batch, channels * elements of the window, windows)``, as `unfold`
-        gives it; ints become floats.
-    extents
-        The spatial extents of the result: a tuple of ints, one per axis.
-    window, stride, padding, dilation
-        Those of the `unfold` that this is the transpose of.
+    patches: Node or array of shape ``(batch, channels * elements of the window, windows)``, as
+        `unfold` gives it; ints become floats.
+    extents: The spatial extents of the result: a tuple of ints, one per axis.
+    window, stride, padding, dilation: Those of the `unfold` that this is the transpose of.
+    returns: Of shape ``(batch, channels, *extents)``.
+    raises ShapeError: If the axes of the patches are not those of so many windows.
+    raises DTypeError: For extents that are not ints, and as for `conv`.
 
-    Returns
-    -------
-    Node
-        Of shape ``(batch, channels, *extents)``.
-
-    Raises
-    ------
-    ShapeError
-        If the axes of the patches are not those of so many windows.
-    DTypeError
-        For extents that are not ints, and as for `conv`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.fold(mg.ones((1, 2, 3)), (4,), 2).eval()
     array([[[1., 2., 2., 1.]]], dtype=float32)
     """
@@ -245,10 +214,8 @@ _LINES = values(2, 3, 7)
 _IMAGES = values(2, 2, 5, 4)
 
 UNFOLD = Composite(
-    name="unfold",
     kind=Kind.CONVOLUTION,
     function=unfold,
-    doc="What every window meets, as the columns of a matrix.",
     tests=Tests(
         samples=lambda: [
             Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
@@ -271,10 +238,8 @@ UNFOLD = Composite(
     numerics="exact",
 )
 FOLD = Composite(
-    name="fold",
     kind=Kind.CONVOLUTION,
     function=fold,
-    doc="Patches added up where their windows lie.",
     tests=Tests(
         samples=lambda: [
             Sample((values(2, 6, 4),), {"extents": (7,), "window": 3, "stride": 2, "padding": 1}),

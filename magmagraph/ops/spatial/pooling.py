@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
@@ -91,6 +92,7 @@ def _average(node: Node, attrs: dict[str, Any], count_include_pad: bool) -> Node
     return divide(total, broadcast_to(counts, total.shape))
 
 
+@documented
 def max_pool2d(
     x: Any,
     window: Any,
@@ -104,40 +106,20 @@ def max_pool2d(
     NaN where any element is NaN. What padding adds is never the largest. The derivative goes to
     the first of the elements that are largest, in row-major order, and to the first NaN.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(batch, channels, h, w)``, or ``(batch, h, w, channels)`` with
+    x: Node or array of shape ``(batch, channels, h, w)``, or ``(batch, h, w, channels)`` with
         layout ``"NHWC"``; ints become floats. Every extent may be named.
-    window
-        Extents of the window: an int, or one per spatial axis.
-    stride
-        Elements from one window to the next: an int, or one per spatial axis; the window unless
+    window: Extents of the window: an int, or one per spatial axis.
+    stride: Elements from one window to the next: an int, or one per spatial axis; the window unless
         given, so that windows do not overlap.
-    padding
-        As for `conv`; less than a window along every axis.
-    dilation
-        Elements from one element of the window to the next.
-    layout
-        As for `conv`.
-
-    Returns
-    -------
-    Node
-        Of the float dtype and layout of `x`, with an element for each window. A spread window
+    padding: As for `conv`; less than a window along every axis.
+    dilation: Elements from one element of the window to the next.
+    layout: As for `conv`.
+    returns: Of the float dtype and layout of `x`, with an element for each window. A spread window
         none of whose elements lies inside gives minus infinity.
+    raises ShapeError: If axes or layout do not fit, a window is larger than the padded input,
+        padding is negative or a window or more, stride or dilation are below 1.
+    raises DTypeError: For a window, stride, padding or dilation that is not made of ints.
 
-    Raises
-    ------
-    ShapeError
-        If axes or layout do not fit, a window is larger than the padded input, padding is
-        negative or a window or more, stride or dilation are below 1.
-    DTypeError
-        For a window, stride, padding or dilation that is not made of ints.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[[[1.0, 2.0, 5.0], [4.0, 3.0, 0.0]]]])
     >>> mg.max_pool2d(x, 2, stride=1).eval()
     array([[[[4., 5.]]]], dtype=float32)
@@ -148,6 +130,7 @@ def max_pool2d(
     return MAX_POOL(node, **attrs)
 
 
+@documented
 def avg_pool2d(
     x: Any,
     window: Any,
@@ -159,31 +142,15 @@ def avg_pool2d(
 ) -> Node:
     """Average every window over two spatial axes.
 
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, h, w)``, or ``(batch, h, w, channels)`` with layout
-        ``"NHWC"``; ints become floats.
-    window, stride, padding, dilation, layout
-        As for `max_pool2d`.
-    count_include_pad
-        Divide by the extent of the window, elements of padding counting as zeros; else by the
-        number of elements inside of `x`.
-
-    Returns
-    -------
-    Node
-        Of the float dtype and layout of `x`, with an element for each window. Without
+    x: Of shape ``(batch, channels, h, w)``, or ``(batch, h, w, channels)`` with layout ``"NHWC"``;
+        ints become floats.
+    window, stride, padding, dilation, layout: As for `max_pool2d`.
+    count_include_pad: Divide by the extent of the window, elements of padding counting as zeros;
+        else by the number of elements inside of `x`.
+    returns: Of the float dtype and layout of `x`, with an element for each window. Without
         `count_include_pad`, a spread window none of whose elements lies inside gives NaN.
+    raises ShapeError, DTypeError: As for `max_pool2d`.
 
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `max_pool2d`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.constant([[[[1.0, 3.0], [5.0, 7.0]]]])
     >>> mg.avg_pool2d(x, 2).eval()
     array([[[[4.]]]], dtype=float32)

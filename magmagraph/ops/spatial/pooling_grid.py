@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.dims import Dim
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Sample
 from ...ir.types import MOST_TERMS
@@ -33,31 +34,16 @@ def _spatial_axes(record: Composite, x: Any, layout: str | None) -> tuple[Node, 
     return node, tuple(range(first, first + count))
 
 
+@documented
 def global_avg_pool(x: Any, layout: str | None = None, keepdims: bool = False) -> Node:
     """Average each channel over all of its spatial extents.
 
-    Parameters
-    ----------
-    x
-        Node or array with a batch, channels and one to three spatial axes; ints become floats.
-    layout
-        As for `conv`.
-    keepdims
-        Keep the spatial axes, with extent 1.
+    x: Node or array with a batch, channels and one to three spatial axes; ints become floats.
+    layout: As for `conv`.
+    keepdims: Keep the spatial axes, with extent 1.
+    returns: Of shape ``(batch, channels)``, or with the axes kept. No elements give NaN.
+    raises ShapeError: If axes or layout do not fit.
 
-    Returns
-    -------
-    Node
-        Of shape ``(batch, channels)``, or with the axes kept. No elements give NaN.
-
-    Raises
-    ------
-    ShapeError
-        If axes or layout do not fit.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.global_avg_pool(mg.constant([[[1.0, 3.0], [10.0, 20.0]]])).eval()
     array([[ 2., 15.]], dtype=float32)
     """
@@ -65,33 +51,18 @@ def global_avg_pool(x: Any, layout: str | None = None, keepdims: bool = False) -
     return mean(node, axes, keepdims=keepdims)
 
 
+@documented
 def global_max_pool(x: Any, layout: str | None = None, keepdims: bool = False) -> Node:
     """Find the largest element of each channel over all of its spatial extents.
 
     Elements that tie share the derivative equally, as for `max`.
 
-    Parameters
-    ----------
-    x
-        Node or array with a batch, channels and one to three spatial axes; ints become floats.
-    layout
-        As for `conv`.
-    keepdims
-        Keep the spatial axes, with extent 1.
+    x: Node or array with a batch, channels and one to three spatial axes; ints become floats.
+    layout: As for `conv`.
+    keepdims: Keep the spatial axes, with extent 1.
+    returns: Of shape ``(batch, channels)``, or with the axes kept.
+    raises ShapeError: If axes or layout do not fit, or a spatial extent is 0.
 
-    Returns
-    -------
-    Node
-        Of shape ``(batch, channels)``, or with the axes kept.
-
-    Raises
-    ------
-    ShapeError
-        If axes or layout do not fit, or a spatial extent is 0.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.global_max_pool(mg.constant([[[1.0, 3.0], [10.0, 20.0]]])).eval()
     array([[ 3., 20.]], dtype=float32)
     """
@@ -127,65 +98,36 @@ def _adaptive(
     return node
 
 
+@documented
 def adaptive_avg_pool(x: Any, extents: Any, layout: str | None = None) -> Node:
     """Average the parts of a grid over the spatial axes.
 
     Part i of m of n elements is that from ``floor(i n / m)`` up to ``ceil((i + 1) n / m)``: parts
     overlap by an element where m does not divide n.
 
-    Parameters
-    ----------
-    x
-        Node or array with a batch, channels and one to three spatial axes; ints become floats.
-    extents
-        Parts along every spatial axis: an int, or one per axis.
-    layout
-        As for `conv`.
+    x: Node or array with a batch, channels and one to three spatial axes; ints become floats.
+    extents: Parts along every spatial axis: an int, or one per axis.
+    layout: As for `conv`.
+    returns: Of the layout of `x`, with `extents` in the place of its spatial ones.
+    raises ShapeError: If axes or layout do not fit, or a named axis is to have more than one part.
+    raises DTypeError: For extents that are not ints.
 
-    Returns
-    -------
-    Node
-        Of the layout of `x`, with `extents` in the place of its spatial ones.
-
-    Raises
-    ------
-    ShapeError
-        If axes or layout do not fit, or a named axis is to have more than one part.
-    DTypeError
-        For extents that are not ints.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.adaptive_avg_pool(mg.constant([[[1.0, 2.0, 6.0]]]), 2).eval()
     array([[[1.5, 4. ]]], dtype=float32)
     """
     return _adaptive(ADAPTIVE_AVG_POOL, x, extents, layout, mean)
 
 
+@documented
 def adaptive_max_pool(x: Any, extents: Any, layout: str | None = None) -> Node:
     """Find the largest elements of the parts of a grid over the spatial axes.
 
     Elements that tie within a row of a part share its derivative equally.
 
-    Parameters
-    ----------
-    x, extents, layout
-        As for `adaptive_avg_pool`, which says what the parts are.
+    x, extents, layout: As for `adaptive_avg_pool`, which says what the parts are.
+    returns: Of the layout of `x`, with `extents` in the place of its spatial ones.
+    raises ShapeError, DTypeError: As for `adaptive_avg_pool`.
 
-    Returns
-    -------
-    Node
-        Of the layout of `x`, with `extents` in the place of its spatial ones.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `adaptive_avg_pool`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.adaptive_max_pool(mg.constant([[[1.0, 2.0, 6.0]]]), 2).eval()
     array([[[2., 6.]]], dtype=float32)
     """

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir import dims
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...ir.types import Extent
@@ -102,6 +103,7 @@ def _resized(x: Node, axis: int, new: Extent, method: str, align_corners: bool) 
     return total
 
 
+@documented
 def resize(
     x: Any,
     size: Any = None,
@@ -113,35 +115,19 @@ def resize(
 ) -> Node:
     """Resample images, or lines or volumes, to another size; also named `interpolate`.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)`` with one to three axes of space; ints become floats.
-    size
-        The new extents of the axes of space: ints or dimensions (one for all where it is not a
+    x: Node or array of shape ``(N, C, ...)`` with one to three axes of space; ints become floats.
+    size: The new extents of the axes of space: ints or dimensions (one for all where it is not a
         sequence).
-    scale
-        In the place of `size`: factors of the extents, one for all or a sequence. An int keeps a
+    scale: In the place of `size`: factors of the extents, one for all or a sequence. An int keeps a
         named extent exact; with another number the extent is rounded down and must be known.
-    method
-        "nearest": the element at ``floor(i * old / new)``. "linear" and "cubic": weighted sums
+    method: "nearest": the element at ``floor(i * old / new)``. "linear" and "cubic": weighted sums
         of the two, or four, nearest along each axis (bilinear, bicubic for images).
-    align_corners
-        For "linear" and "cubic". True: the first and the last elements of source and result lie
-        upon each other. False: their outer edges do, ``(i + 1/2) * old / new - 1/2``.
-    channels_last
-        The shape is ``(N, ..., C)``.
-
-    Returns
-    -------
-    Node
-        Of the float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If neither or both of `size` and `scale` are given, they do not fit the axes, or an option
-        is none of those above.
+    align_corners: For "linear" and "cubic". True: the first and the last elements of source and
+        result lie upon each other. False: their outer edges do, ``(i + 1/2) * old / new - 1/2``.
+    channels_last: The shape is ``(N, ..., C)``.
+    returns: Of the float dtype of `x`.
+    raises ShapeError: If neither or both of `size` and `scale` are given, they do not fit the axes,
+        or an option is none of those above.
 
     Notes
     -----
@@ -149,9 +135,6 @@ def resize(
     kernel has the parameter -3/4. Nothing is smoothed where an image gets smaller; average it
     first.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.resize([[[1.0, 3.0]]], scale=2).eval()
     array([[[1., 1., 3., 3.]]], dtype=float32)
     >>> mg.resize([[[1.0, 3.0]]], 4, method="linear").eval()
@@ -215,32 +198,18 @@ def _factor(call: Call, factor: Any) -> int:
     return int(factor)
 
 
+@documented
 def pixel_shuffle(x: Any, factor: int) -> Node:
     """Make an image larger by laying channels out as pixels.
 
     W. Shi et al., "Real-time single image and video super-resolution using an efficient sub-pixel
     convolutional neural network", CVPR 2016, equation 4.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., C * factor**2, H, W)``.
-    factor
-        A positive int.
+    x: Node or array of shape ``(..., C * factor**2, H, W)``.
+    factor: A positive int.
+    returns: Of shape ``(..., C, H * factor, W * factor)``.
+    raises ShapeError: If the channels are not a multiple of ``factor**2``.
 
-    Returns
-    -------
-    Node
-        Of shape ``(..., C, H * factor, W * factor)``.
-
-    Raises
-    ------
-    ShapeError
-        If the channels are not a multiple of ``factor**2``.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.pixel_shuffle([[[1.0]], [[2.0]], [[3.0]], [[4.0]]], 2).eval()
     array([[[1., 2.],
             [3., 4.]]], dtype=float32)
@@ -260,29 +229,15 @@ def pixel_shuffle(x: Any, factor: int) -> Node:
     return reshape(transpose(parts, order), (*lead, kept, height * r, width * r))
 
 
+@documented
 def pixel_unshuffle(x: Any, factor: int) -> Node:
     """Make an image smaller by laying pixels out as channels: the inverse of `pixel_shuffle`.
 
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., C, H * factor, W * factor)``.
-    factor
-        A positive int.
+    x: Node or array of shape ``(..., C, H * factor, W * factor)``.
+    factor: A positive int.
+    returns: Of shape ``(..., C * factor**2, H, W)``.
+    raises ShapeError: If height or width is not a multiple of `factor`.
 
-    Returns
-    -------
-    Node
-        Of shape ``(..., C * factor**2, H, W)``.
-
-    Raises
-    ------
-    ShapeError
-        If height or width is not a multiple of `factor`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.pixel_unshuffle([[[1.0, 2.0], [3.0, 4.0]]], 2).eval().ravel()
     array([1., 2., 3., 4.], dtype=float32)
     """
@@ -315,10 +270,10 @@ def _kernel(distance: float) -> float:
 
 def _matrix(old: int, new: int, method: str, align_corners: bool) -> np.ndarray:
     """Return the weights of all elements in each result, by the definition."""
-    found = np.zeros((new, old))
+    weights = np.zeros((new, old))
     for i in range(new):
         if method == "nearest":
-            found[i, i * old // new] = 1.0
+            weights[i, i * old // new] = 1.0
             continue
         if align_corners:
             at = i * (old - 1) / (new - 1) if new > 1 else 0.0
@@ -328,8 +283,8 @@ def _matrix(old: int, new: int, method: str, align_corners: bool) -> np.ndarray:
             at = min(max(at, 0.0), old - 1.0)
         for j in range(math.floor(at) - 1, math.floor(at) + 3):
             weight = max(0.0, 1 - abs(at - j)) if method == "linear" else _kernel(at - j)
-            found[i, min(max(j, 0), old - 1)] += weight
-    return found
+            weights[i, min(max(j, 0), old - 1)] += weight
+    return weights
 
 
 def _resize_reference(
@@ -358,18 +313,16 @@ _VOLUME = np.sin(0.7 * np.arange(24.0)).reshape(1, 1, 2, 3, 4)
 
 def _shuffled(x: np.ndarray, factor: int) -> np.ndarray:
     *lead, channels, height, width = x.shape
-    found = np.empty((*lead, channels // factor**2, height * factor, width * factor))
-    for c, i, j in np.ndindex(found.shape[-3:]):
+    image = np.empty((*lead, channels // factor**2, height * factor, width * factor))
+    for c, i, j in np.ndindex(image.shape[-3:]):
         source = c * factor**2 + (i % factor) * factor + j % factor
-        found[..., c, i, j] = x[..., source, i // factor, j // factor]
-    return found
+        image[..., c, i, j] = x[..., source, i // factor, j // factor]
+    return image
 
 
 RESIZE = Composite(
-    name="resize",
     kind=Kind.LAYOUT,
     function=resize,
-    doc="Images resampled to another size.",
     tests=Tests(
         samples=lambda: [
             Sample((_LINES,), {"size": 8}),
@@ -406,10 +359,8 @@ RESIZE = Composite(
     numerics="reassoc",
 )
 PIXEL_SHUFFLE = Composite(
-    name="pixel_shuffle",
     kind=Kind.LAYOUT,
     function=pixel_shuffle,
-    doc="Channels laid out as pixels.",
     tests=Tests(
         samples=lambda: [
             Sample((_VOLUME.reshape(4, 3, 2),), {"factor": 2}),
@@ -426,10 +377,8 @@ PIXEL_SHUFFLE = Composite(
     numerics="exact",
 )
 PIXEL_UNSHUFFLE = Composite(
-    name="pixel_unshuffle",
     kind=Kind.LAYOUT,
     function=pixel_unshuffle,
-    doc="Pixels laid out as channels.",
     tests=Tests(
         samples=lambda: [Sample((np.arange(48.0).reshape(1, 2, 4, 6),), {"factor": 2})],
         bad_samples=lambda: [

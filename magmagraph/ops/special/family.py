@@ -6,6 +6,7 @@ derivatives that are written as functions of the value and the operands.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -69,18 +70,20 @@ def unknown(name: str, parameter: str, reason: str = "has no closed form") -> Re
     )
 
 
-def _sections(parameters: Sequence[str], summary: str, notes: str, example: str) -> str:
+def _fields(parameters: Sequence[str]) -> str:
     about = "Node or array" if len(parameters) == 1 else "Nodes, arrays or numbers that broadcast"
     shape = f"shape of `{parameters[0]}`" if len(parameters) == 1 else "broadcast shape"
-    parts = [
-        summary,
-        f"Parameters\n----------\n{', '.join(parameters)}\n    {about}; ints become floats.",
-        f"Returns\n-------\nNode\n    Of the {shape} and the float dtype.",
-        f"Examples\n--------\n>>> import magmagraph as mg\n{inspect.cleandoc(example)}",
-    ]
-    if notes:
-        parts.insert(1, inspect.cleandoc(notes))
-    return "\n\n".join(parts)
+    return (
+        f"{', '.join(parameters)}: {about}; ints become floats.\n"
+        f"returns: Of the {shape} and the float dtype."
+    )
+
+
+@functools.cache
+def _signature(parameters: str) -> inspect.Signature:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    members = [inspect.Parameter(name, kind, annotation=Any) for name in parameters.split()]
+    return inspect.Signature(members, return_annotation=Node)
 
 
 def _published(
@@ -92,20 +95,14 @@ def _published(
 ) -> SpecialFunction:
     """Return a function of the given parameters, which hands their float nodes to `body`."""
     names = parameters.split()
-    signature = inspect.Signature(
-        [
-            inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Any)
-            for each in names
-        ],
-        return_annotation=Node,
-    )
+    signature = _signature(parameters)
 
     def function(*given: Any, **named: Any) -> Node:
         return body(*floats(name, *signature.bind(*given, **named).args))
 
-    publish(function, name, module, _sections(names, *texts))
     function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
+    summary, notes, example = texts
+    return publish(function, name, module, summary, notes, _fields(names), example)
 
 
 def _misfits(record: str, parameters: str) -> list[BadSample]:
@@ -137,21 +134,15 @@ def elementwise(
 ) -> tuple[SpecialFunction, Op]:
     """Make a function that is an operation of its own, and its record.
 
-    Parameters
-    ----------
-    name, parameters
-        Of the function; parameters separated by blanks.
-    summary, example, notes
-        What the docstring is made of; `example` is doctest text without the import.
-    module
-        ``__name__`` of the calling module.
-    partials
-        For each operand its partial derivative, ``partial(value, *operands)``; or the `Refusal`
-        that `unknown` makes.
-    evaluate, scalar, no_gradient, samples, reference, numerics, onnx, loses
-        Fields of the record; see `Op`. Default reference: the array expression in float64.
-    public
-        False for operations that only derivatives are made of.
+    name, parameters: Of the function; parameters separated by blanks.
+    summary, example, notes: What the docstring is made of; `example` is doctest text without the
+        import.
+    module: ``__name__`` of the calling module.
+    partials: For each operand its partial derivative, ``partial(value, *operands)``; or the
+        `Refusal` that `unknown` makes.
+    evaluate, scalar, no_gradient, samples, reference, numerics, onnx, loses: Fields of the record;
+        see `Op`. Default reference: the array expression in float64.
+    public: False for operations that only derivatives are made of.
     """
 
     def body(*operands: Node) -> Node:
@@ -218,7 +209,7 @@ def composite(
     if no_gradient:
         notes = f"{notes}\n\nNo gradient: {no_gradient}.".strip()
     function = _published(wide_body, name, parameters, module, (summary, notes, example))
-    made = Composite(
+    composite_record = Composite(
         name=record or name,
         kind=Kind.ELEMENTWISE,
         namespace=NAMESPACE,
@@ -228,4 +219,4 @@ def composite(
         numerics=numerics,
         no_gradient=no_gradient,
     )
-    return function, made
+    return function, composite_record

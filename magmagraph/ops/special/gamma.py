@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
 from ...ir.types import MOST_TERMS
@@ -116,30 +117,16 @@ loggamma, LOGGAMMA = composite(
 )
 
 
+@documented
 def multigammaln(a: Any, d: int) -> Node:
     """Take the logarithm of the multivariate gamma function.
 
-    Parameters
-    ----------
-    a
-        Node or array of numbers above ``(d - 1) / 2``; ints become floats.
-    d
-        The dimension of the space of integration, at least 1.
+    a: Node or array of numbers above ``(d - 1) / 2``; ints become floats.
+    d: The dimension of the space of integration, at least 1.
+    returns: Of the shape and float dtype of `a`: ``d (d - 1) / 4 log(pi)`` and ``lgamma(a - j /
+        2)`` for j from 0 to d - 1. NaN where `a` is too small.
+    raises ShapeError: If `d` is not an int from 1 to 10,000: each dimension is a term of the graph.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `a`: ``d (d - 1) / 4 log(pi)`` and ``lgamma(a - j / 2)``
-        for j from 0 to d - 1. NaN where `a` is too small.
-
-    Raises
-    ------
-    ShapeError
-        If `d` is not an int from 1 to 10,000: each dimension is a term of the graph.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.special.multigammaln([3.0, 4.0], 2).eval().round(4)
     array([1.5502, 3.5651], dtype=float32)
     """
@@ -147,21 +134,19 @@ def multigammaln(a: Any, d: int) -> Node:
         raise ShapeError(
             message(f"multigammaln: the dimension {d!r}", need=f"an int from 1 to {MOST_TERMS}")
         )
-    (given,) = floats("multigammaln", a)
-    node = widened(given)
+    (operand,) = floats("multigammaln", a)
+    node = widened(operand)
     total = lgamma(node)
     for j in range(1, int(d)):
         total = total + lgamma(node - 0.5 * j)
     total = total + 0.25 * d * (d - 1) * math.log(math.pi)
-    return cast(where(less(node, 0.5 * (d - 1)), math.nan, total), given.dtype)
+    return cast(where(less(node, 0.5 * (d - 1)), math.nan, total), operand.dtype)
 
 
 MULTIGAMMALN = Composite(
-    name="multigammaln",
     kind=Kind.ELEMENTWISE,
     namespace="special",
     function=multigammaln,
-    doc="Take the logarithm of the multivariate gamma function.",
     tests=Tests(
         samples=lambda: [Sample((POSITIVE + 1.0, 3)), Sample((POSITIVE, 1))],
         bad_samples=lambda: [
@@ -222,7 +207,7 @@ def stirling_rest(x: Any) -> Any:
 def _betaln_array(xp: Any, x: Any, y: Any) -> Any:
     """Return log |B|; where an operand is large the large parts cancel by Stirling's formula."""
     x, y = xp.asarray(x, dtype=np.float64), xp.asarray(y, dtype=np.float64)
-    known = special("betaln")(xp, x, y)
+    values = special("betaln")(xp, x, y)
     a, b = xp.minimum(x, y), xp.maximum(x, y)
     large = (a > 0) & (b >= 10) & (b < np.inf)
     a, b = xp.where(large, a, 1.0), xp.where(large, b, 10.0)
@@ -231,7 +216,7 @@ def _betaln_array(xp: Any, x: Any, y: Any) -> Any:
     both = stirling_rest(big) + 0.5 * math.log(2.0 * math.pi) - 0.5 * xp.log(a + b)
     both = both - (big - 0.5) * xp.log1p(b / big)
     one = special("gammaln")(xp, a) - a * xp.log(a + b) + a
-    value = xp.where(large, rest + xp.where(a < 10, one, both), known)
+    value = xp.where(large, rest + xp.where(a < 10, one, both), values)
     # Near 0 gamma(x) is 1 / x, which may overflow.
     least, other = xp.where(xp.abs(x) < xp.abs(y), x, y), xp.where(xp.abs(x) < xp.abs(y), y, x)
     pole = (other <= 0) & (other == xp.floor(other))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import finfo
 from ...errors import ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Composite, Kind, Op, Sample, Tests
 from ..elementwise.comparison import equal, finite, greater, less, where
@@ -147,23 +148,11 @@ def _fresnel_phase(x: Node) -> Node:
 _fresnel_sine = _part("fresnel_sine", "fresnel", 0, lambda x: sin(_fresnel_phase(x)), None)
 _fresnel_cosine = _part("fresnel_cosine", "fresnel", 1, lambda x: cos(_fresnel_phase(x)), None)
 
-_PAIR = """{summary}
-
-{notes}
-
-Parameters
-----------
-x
-    Node or array; ints become floats.
-
-Returns
--------
-SinCos
-    The two nodes, `sine` and `cosine`, each of the shape and float dtype of `x`.
-
-Examples
---------
->>> import magmagraph as mg
+_FIELDS = """
+x: Node or array; ints become floats.
+returns (SinCos): The two nodes, `sine` and `cosine`, each of the shape and float dtype of `x`.
+"""
+_EXAMPLE = """
 >>> sine, cosine = mg.special.{name}([1.0, 2.0])
 >>> sine.eval().round(4), cosine.eval().round(4)
 ({sine}, {cosine})
@@ -183,8 +172,8 @@ def _pair(
         return SinCos(parts[0](node), parts[1](node))
 
     sine, cosine = (f"array({value}, dtype=float32)" for value in values)
-    text = _PAIR.format(summary=summary, notes=notes, name=name, sine=sine, cosine=cosine)
-    publish(function, name, __name__, text)  # type: ignore[arg-type]
+    example = _EXAMPLE.format(name=name, sine=sine, cosine=cosine)
+    publish(function, name, __name__, summary, notes, _FIELDS, example)  # type: ignore[arg-type]
     record = Composite(
         name=name,
         kind=Kind.ELEMENTWISE,
@@ -307,30 +296,15 @@ _lambertw_lower, LAMBERTW_LOWER = elementwise(
 )
 
 
+@documented
 def lambertw(x: Any, k: int = 0) -> Node:
     """Solve ``w exp(w) = x`` on a real branch of Lambert's W.
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    k
-        0: the branch from -1 up, for ``x >= -1/e``. -1: that from -1 down, for
-        ``-1/e <= x <= 0``.
+    x: Node or array; ints become floats.
+    k: 0: the branch from -1 up, for ``x >= -1/e``. -1: that from -1 down, for ``-1/e <= x <= 0``.
+    returns: Of the shape and float dtype of `x`; NaN where the branch is not real.
+    raises ShapeError: For another branch: its values are complex.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`; NaN where the branch is not real.
-
-    Raises
-    ------
-    ShapeError
-        For another branch: its values are complex.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.special.lambertw([0.0, 1.0]).eval().round(4)
     array([0.    , 0.5671], dtype=float32)
     >>> mg.special.lambertw([-0.1], k=-1).eval().round(4)
@@ -347,11 +321,9 @@ def _real_branch(value: Any) -> Any:
 
 
 LAMBERTW = Composite(
-    name="lambertw",
     kind=Kind.ELEMENTWISE,
     namespace="special",
     function=lambertw,
-    doc="Solve w exp(w) = x on a real branch.",
     tests=Tests(
         samples=lambda: [
             Sample((POSITIVE,)),

@@ -59,28 +59,14 @@ def _is_far(x: Node, scale: Node | float) -> Node:
     return greater(absolute(x), 32.0 / math.sqrt(float(finfo(x.dtype).eps)) * scale)
 
 
-_TEXT = """Evaluate {what} of degree n.
-
-Parameters
-----------
-n
-    The degree, an int from 0 to 10,000.
-{more}x
-    Node or array; ints become floats.
-
-Returns
--------
-Node
-    Of the shape{broadcast} and the float dtype of `x`.
-
-Raises
-------
-DTypeError, ShapeError
-    Where `n` is not an int from 0 to 10,000: each degree is a step of the graph.
-
-Examples
---------
->>> import magmagraph as mg
+_FIELDS = """
+n: The degree, an int from 0 to 10,000.
+{more}x: Node or array; ints become floats.
+returns: Of the shape{broadcast} and the float dtype of `x`.
+raises DTypeError, ShapeError: Where `n` is not an int from 0 to 10,000: each degree is a step of
+    the graph.
+"""
+_EXAMPLE = """
 >>> mg.special.{name}({arguments}, [0.5, 1.0]).eval().round(4)
 array({result}, dtype=float32)
 """
@@ -98,8 +84,8 @@ def _family(
     """Make a polynomial's function; `shapes` are sample values of its further parameters."""
 
     def plain(n: Any, x: Any) -> Node:
-        (given,) = floats(name, x)
-        node = widened(given)
+        (operands,) = floats(name, x)
+        node = widened(operands)
         value = _evaluated(
             _degree(name, n),
             node,
@@ -107,11 +93,11 @@ def _family(
             lambda *args: step(node, *args),
             first(node),
         )
-        return cast(value, given.dtype)
+        return cast(value, operands.dtype)
 
     def shaped(n: Any, alpha: Any, x: Any) -> Node:
-        given = floats(name, alpha, x)
-        shape, node = map(widened, given)
+        operands = floats(name, alpha, x)
+        shape, node = map(widened, operands)
         value = _evaluated(
             _degree(name, n),
             node + shape * 0.0,
@@ -119,21 +105,19 @@ def _family(
             lambda *args: step(node, shape, *args),
             first(node, shape),
         )
-        return cast(value, given[0].dtype)
+        return cast(value, operands[0].dtype)
 
     function = shaped if shapes else plain
-    more = "alpha\n    Node, array or number that broadcasts with `x`.\n" if shapes else ""
+    more = "alpha: Node, array or number that broadcasts with `x`.\n" if shapes else ""
     broadcast = ", broadcast with `alpha`," if shapes else ""
-    text = _TEXT.format(
-        what=what, more=more, broadcast=broadcast, name=name, arguments=arguments, result=result
-    )
-    publish(function, name, __name__, text)
+    fields = _FIELDS.format(more=more, broadcast=broadcast)
+    example = _EXAMPLE.format(name=name, arguments=arguments, result=result)
+    publish(function, name, __name__, f"Evaluate {what} of degree n.", fields, example)
     values = (shapes[0],) if shapes else ()
     record = Composite(
         name=name,
         kind=Kind.ELEMENTWISE,
         namespace="special",
-        doc=f"Evaluate {what} of degree n.",
         function=function,
         tests=Tests(
             samples=lambda: [Sample((n, *values, REAL)) for n in (0, 1, 2, 6)],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError, message
+from ...ir.docstrings import documented
 from ...ir.graph import Node
 from ...ir.op import BadSample, Composite, Kind, Op, Refusal, Sample, Scalar, Tests
 from ..convert import as_node
@@ -128,26 +129,16 @@ digamma, DIGAMMA = unary(
 )
 
 
+@documented
 def zeta(x: Any, q: Any = 1.0) -> Node:
     """Evaluate the Hurwitz zeta function, the sum of (q + k)**(-x) over k = 0, 1, 2, ...
 
-    Parameters
-    ----------
-    x
-        Exponents above 1: node, array or number; ints become floats.
-    q
-        Node, array or number that broadcasts with `x`. With 1 it is Riemann's zeta function.
-        Where it is negative the exponent must be whole; infinite at 0 and the negative integers.
-
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted float dtype. The gradient flows to `q`; asking
+    x: Exponents above 1: node, array or number; ints become floats.
+    q: Node, array or number that broadcasts with `x`. With 1 it is Riemann's zeta function. Where
+        it is negative the exponent must be whole; infinite at 0 and the negative integers.
+    returns: Of the broadcast shape and the promoted float dtype. The gradient flows to `q`; asking
         for that in `x`, which has no closed form, is an error.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.zeta(2.0, [1.0, 2.0]).eval().round(4)
     array([1.6449, 0.6449], dtype=float32)
     """
@@ -167,7 +158,6 @@ def _zeta_gradient(node: Node, cotangent: Node) -> tuple[Refusal, Node]:
 ZETA = Op(
     name="zeta",
     kind=Kind.ELEMENTWISE,
-    doc="Evaluate the Hurwitz zeta function.",
     rule=broadcast_floats,
     evaluate=special("zeta"),
     scalar=Scalar("$zeta(a, b)"),
@@ -190,29 +180,15 @@ ZETA = Op(
 _HIGHEST_ORDER = 170  # the factorial of 171 is more than float64 holds
 
 
+@documented
 def polygamma(n: int, x: Any) -> Node:
     """Take the derivative of order n + 1 of lgamma.
 
-    Parameters
-    ----------
-    n
-        0 (the same as `digamma`), 1 (trigamma), 2, ...
-    x
-        Node or array; ints become floats.
+    n: 0 (the same as `digamma`), 1 (trigamma), 2, ...
+    x: Node or array; ints become floats.
+    returns: Of the shape and float dtype of `x`.
+    raises DTypeError, ShapeError: Where `n` is not an int, or negative.
 
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    DTypeError, ShapeError
-        Where `n` is not an int, or negative.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.polygamma(1, [1.0, 2.0]).eval().round(4)
     array([1.6449, 0.6449], dtype=float32)
     """
@@ -229,10 +205,8 @@ def polygamma(n: int, x: Any) -> Node:
 
 
 POLYGAMMA = Composite(
-    name="polygamma",
     kind=Kind.ELEMENTWISE,
     function=polygamma,
-    doc="Take the derivative of order n + 1 of lgamma.",
     tests=Tests(
         samples=lambda: [
             Sample((0, POSITIVE)),
@@ -250,24 +224,14 @@ POLYGAMMA = Composite(
 )
 
 
+@documented
 def rbf(x: Any, center: Any = 0.0, width: Any = 1.0) -> Node:
     """Evaluate the Gaussian radial basis function, exp(-((x - center) / width)**2).
 
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    center, width
-        Numbers, arrays or nodes, broadcast against `x`.
+    x: Node or array; ints become floats.
+    center, width: Numbers, arrays or nodes, broadcast against `x`.
+    returns: Of the broadcast shape and the promoted float dtype.
 
-    Returns
-    -------
-    Node
-        Of the broadcast shape and the promoted float dtype.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.rbf([0.0, 1.0, 2.0]).eval().round(4)
     array([1.    , 0.3679, 0.0183], dtype=float32)
     """
@@ -281,10 +245,8 @@ def rbf(x: Any, center: Any = 0.0, width: Any = 1.0) -> Node:
 
 
 RBF = Composite(
-    name="rbf",
     kind=Kind.ELEMENTWISE,
     function=rbf,
-    doc="Evaluate the Gaussian radial basis function.",
     tests=Tests(
         samples=lambda: [
             Sample((REAL,)),

@@ -158,9 +158,10 @@ class Processes(ThreadPoolExecutor):
 def executor_of(spec: Any, workers: int | None = None, **options: Any) -> Iterator[Executor | None]:
     """Open an executor, and close it at the end unless it was given.
 
-    spec (str or Executor or distributed.Client): "serial"; "process" or "processes", processes of this
-        machine; "mpi", the ranks of ``mpiexec``, of which rank 0 gets the executor and the others run what
-        it submits, until it closes, and get None (without ``mpiexec``, processes that MPI starts);
+    spec (str or Executor or distributed.Client): "serial"; "process" or "processes",
+        processes of this machine; "mpi", the ranks of ``mpiexec``, of which rank 0 gets the
+        executor and the others run what it submits, until it closes, and get None (without
+        ``mpiexec``, processes that MPI starts);
         "dask", a cluster of this machine, or the scheduler whose ``address=`` is given; the address
         of a scheduler itself, such as ``"tcp://10.0.0.1:8786"``; a client of Dask, or an executor,
         which stay open.

@@ -25,7 +25,7 @@ def check_equal_on_ranks(
 ) -> None:
     """Raise, on every rank, unless all of them say the same; all ranks call it.
 
-    told: What has to be equal, by the name that people know it by.
+    own_values: What has to be equal, by the name that people know it by.
     what, need: What the check is for, and what is needed, for the error.
     ranks: Those that compare; the current ones unless given.
     raises ConfigError: Something differs: the text names it, with two ranks.

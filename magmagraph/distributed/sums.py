@@ -31,7 +31,7 @@ class Sums:
     def added(self, total: Variable, gradient: Node, ready: Node) -> tuple[Node, Node]:
         """Return the sum of all calls and ranks, and what a variable holds after the call.
 
-        held: This rank's sum of the calls before.
+        total: This rank's sum of the calls before.
         gradient: Of this call.
         ready: Whether this call applies the sum. At others its first result is of no meaning.
         """

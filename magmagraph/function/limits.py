@@ -88,7 +88,7 @@ def largest(
     """Return the largest size of a dimension with which a plan fits; 0 where none does.
 
     dim: The dimension.
-    known: The sizes of the others.
+    sizes: The sizes of the others.
     names: All dimensions.
     fits: Whether a plan for some sizes fits. Larger sizes do not fit where smaller ones do not.
     raises FeedError: There is no such dimension, the size of another one is not known, or nothing

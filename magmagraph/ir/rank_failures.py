@@ -36,7 +36,7 @@ def described(error: BaseException) -> Failed:
 def refused(failures: Sequence[Failed | None], ranks: Communicator, what: str) -> MagmagraphError:
     """Return the error of a rank that could go on, where others could not.
 
-    told: What each rank says.
+    failures: What each rank says.
     ranks: All of these.
     what: What has not happened, in words.
     returns (MagmagraphError): Of the failure's own type where that is one of feeds or values, so

@@ -31,7 +31,7 @@ class Scene:
     hint: A place from left to right for nodes, from the picture of a similar graph.
     group: The group that a node belongs to; that of its own line unless given. A function's group
         of one node is left out.
-    known: Layouts that other pictures found, to use again.
+    layouts: Layouts that other pictures found, to use again.
     root: The frame that holds everything.
     """
 

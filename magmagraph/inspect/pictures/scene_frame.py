@@ -129,7 +129,7 @@ class Frame:
         """Choose the place of everything in it, innermost frames first.
 
         hint: A place from left to right for some nodes, to start from.
-        known: The layouts so far, by what they were made of: a network repeats its blocks, and a
+        layouts: The layouts so far, by what they were made of: a network repeats its blocks, and a
             pass leaves most of them alone.
         """
         for item in self.items:

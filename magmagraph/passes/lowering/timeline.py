@@ -194,7 +194,7 @@ def timeline(
     ----------
     plan
         The plan.
-    held
+    categories
         Bytes beside the arena, by category.
     describe
         Returns what a step's node computes, for people.

@@ -174,6 +174,10 @@ DEFAULT: tuple[Pass, ...] = (
         setting="distribute",
     ),
     _line(
+        "attention", "stable",
+        "on the program's own nodes, whose gradients it finds by differentiating once more",
+    ),
+    _line(
         "simplify", "stable",
         "before anything looks for patterns: markers, constants and algebra out of the way",
     ),

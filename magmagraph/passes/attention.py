@@ -20,7 +20,7 @@ After::
     %2 = input() : float32[2, 2048, 4]  # v
     %3 = reshape(%0, shape=(2, 1, 2048, 8)) : float32[2, 1, 2048, 8]
     %4 = transpose(%1, axes=(0, 2, 1)) : float32[2, 2048, 8]
-    %5 = attention_rows(%3, %4, %2, block=256, causal=False)
+    %5 = attention_rows(%3, %4, %2, causal=False, block=256)
         : (float32[2, 1, 2048, 4], float32[2, 1, 2048])
     %6 = item(%5, index=0) : float32[2, 1, 2048, 4]
     %7 = reshape(%6, shape=(2, 2048, 4)) : float32[2, 2048, 4]
@@ -236,7 +236,7 @@ def _site(root: Node) -> _Site | str | None:
 def _opened(node: Node, between: list[Node]) -> Node:
     """Return what is below casts, markers and reshapes that keep the last axis."""
     while (
-        node.op in (CAST, MARKER) and is_inexact(node.inputs[0].dtype)
+        (node.op in (CAST, MARKER) and is_inexact(node.inputs[0].dtype))
         or (node.op is RESHAPE and node.ndim and node.inputs[0].ndim
             and node.shape[-1] == node.inputs[0].shape[-1])
     ):  # fmt: skip
@@ -419,7 +419,7 @@ def _is_causal(node: Node, rows: Extent, columns: Extent, memory: dict[Node, boo
             value = _value(node).reshape(node.shape[-2:])
             if value.dtype != bool and np.isin(value[value < 0], value.min(initial=0)).all():
                 value = (value == 0) if value.min(initial=0) <= LOWEST else value == math.inf
-            triangle = np.tri(*value.shape, dtype=bool)
+            triangle = np.arange(value.shape[1]) <= np.arange(value.shape[0])[:, None]
             memory[node] = value.dtype == bool and bool((value == triangle).all())
         elif _compares_positions(node):
             memory[node] = True

@@ -458,7 +458,7 @@ def _bytes(site: _Site, options: Options) -> int:
 def _blocked(site: _Site, causal: dict[Node, bool], options: Options) -> Node | str:
     """Return the attention block by block, of the type of the program's; or why there is none."""
     product = site.between[-1]
-    rows, columns = site.shape[-2:]
+    rows = site.shape[-2]
     lead = product.shape[:-2]
     q = _scaled(site.queries, site.mask.scales)
     k, v = swapaxes(site.keys, -1, -2), site.values

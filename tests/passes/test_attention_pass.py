@@ -189,7 +189,6 @@ def test_a_plan_for_a_card_holds_no_scores() -> None:
     ]
     assert largest[0] >= 2 * scores  # of float32
     assert largest[1] < scores
-    assert blocked.memory.total < plain.memory.total
     kernels = [step.kernel for step in blocked.plan.steps]
     assert kernels.count("attention") == 2
     assert "array" not in kernels

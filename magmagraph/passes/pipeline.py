@@ -202,6 +202,10 @@ DEFAULT: tuple[Pass, ...] = (
         "after accumulate, which scales sums; before fuse, which would take the sums",
     ),
     _line(
+        "row_blocks", "reassoc",
+        "on products in the precision that they will have, which says how large they are",
+    ),
+    _line(
         "join_pieces", "exact",
         "before fuse, which makes kernels of the pieces' copies",
     ),

@@ -115,7 +115,8 @@ class KernelFamily:
         ``refusal(node, device)``: why it does not run this node there, for people to read; None
         where it does.
     can_fail
-        Whether running it may raise; such steps come before the commit point.
+        Whether running it may raise, of all nodes or ``can_fail(node)``; such steps come before the
+        commit point.
     in_place
         ``in_place(node, device)``: pairs (operand, result) where the result may overwrite the
         operand.
@@ -141,13 +142,17 @@ class KernelFamily:
     takes: Callable[[Node], bool]
     role: Role = Role.KERNEL
     refusal: Callable[[Node, str], str | None] = _no_refusal
-    can_fail: bool = False
+    can_fail: bool | Callable[[Node], bool] = False
     in_place: Callable[[Node, str], frozenset[tuple[int, int]]] = _no_pairs
     scratch: Callable[[Node, int], Extent] = _scratch_of_record
     cpu: Callable[..., Any] | None = None
     cuda: Callable[..., Any] | None = None
     library: Callable[..., Any] | None = None
     cost: Callable[[Any, Mapping[str, int], int], float] | None = None
+
+    def may_raise(self, node: Node) -> bool:
+        """Return whether running a node may raise."""
+        return self.can_fail if isinstance(self.can_fail, bool) else self.can_fail(node)
 
     def __repr__(self) -> str:
         return f"<kernel family {self.name}>"

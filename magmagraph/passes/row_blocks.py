@@ -2,20 +2,27 @@
 
 Before::
 
-    %0 = input() : float32[8192, 16]  # x
+    %0 = input() : float32[4096, 16]  # x
     %1 = input() : float32[16, 65536]  # w
     %2 = gemm(%0, %1, transpose_a=False, transpose_b=False, scaled=False, accumulate=False)
-        : float32[8192, 65536]
-    %3 = sum(%2, axes=(1,)) : float32[8192]
+        : float32[4096, 65536]
+    %3 = sum(%2, axes=(1,)) : float32[4096]
     return %3
 
-After, with four blocks of which the first is shown::
+After::
 
+    %0 = input() : float32[4096, 16]  # x
+    %1 = input() : float32[16, 65536]  # w
     %2 = slice(%0, starts=(0, 0), steps=(1, 1), shape=(2048, 16)) : float32[2048, 16]
     %3 = gemm(%2, %1, transpose_a=False, transpose_b=False, scaled=False, accumulate=False)
         : float32[2048, 65536]
     %4 = sum(%3, axes=(1,)) : float32[2048]
-    %14 = concatenate(%4, %7, %10, %13, axis=0) : float32[8192]
+    %5 = slice(%0, starts=(2048, 0), steps=(1, 1), shape=(2048, 16)) : float32[2048, 16]
+    %6 = gemm(%5, %1, transpose_a=False, transpose_b=False, scaled=False, accumulate=False)
+        : float32[2048, 65536]
+    %7 = sum(%6, axes=(1,)) : float32[2048]
+    %8 = concatenate(%4, %7, axis=0) : float32[4096]
+    return %8
 
 It is made for the logits of a large vocabulary, which their loss and its gradient read and nothing
 else: neither all logits nor all their gradients are in memory at a time. But the pass knows nothing

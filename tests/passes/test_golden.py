@@ -51,6 +51,7 @@ SHOWN = {  # module -> the pass that runs its example
     "layout.layout": "layout",
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
+    "row_blocks": "row_blocks",
     "join_pieces": "join_pieces",
 }
 

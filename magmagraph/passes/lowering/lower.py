@@ -71,7 +71,7 @@ def _waits(placement: Placement, target: Target) -> dict[int, list[Step]]:
             Value(placement.slot_of[node, index], type_)
             for index, type_ in enumerate(types_of(node))
         )
-        wait = Step(family, node, inputs=made, outputs=made, bytes=0, can_fail=family.can_fail)
+        wait = Step(family, node, inputs=made, outputs=made, bytes=0, can_fail=family.may_raise(node))
         found.setdefault(landing, []).append(wait)
     return found
 
@@ -129,7 +129,7 @@ def _step(
         bytes=moved,
         flops=_flops(node),
         workspace=workspace,
-        can_fail=family.can_fail,
+        can_fail=family.may_raise(node),
         refused=reason,
         refused_by=name,
     )

@@ -32,6 +32,10 @@ results of rows, which are joined, and sums over rows, to which each block adds 
 gradient of the matrix). No step is computed twice. It is refused where something of that size is
 read whole, or where a row waits for a sum over others, as gradients of a loss that is squared do.
 
+The blocks save memory if the schedule can compute one after the other. It cannot where the kernel
+that ends the loss also makes a number that the gradient waits for (the sum of weights of
+`ignore_index`): then the values of rows are there together, as without the pass.
+
 Numerics: `reassoc`. Sums over rows are sums of the blocks' sums.
 """
 
@@ -173,20 +177,20 @@ def _island(graph: Graph, seed: Node) -> _Island | str:
     ]
     blocks = _count(leads, size, seed.shape[0])
     if blocks is None:
-        return f"no number of blocks divides its {seed.shape[0]} rows and gives small ones"
+        return f"no number of blocks divides its {seed.shape[0]} rows, as all read them"
     return _Island(order, tuple(totals), tuple(results), blocks)
 
 
 def _count(leads: Sequence[object], size: int, rows: object) -> int | None:
-    """Return the least number of blocks that are small enough, or None."""
+    """Return the least number of blocks that are small enough, else the largest; None: one."""
     if not all(isinstance(lead, int) for lead in (*leads, rows)):
         return None
     common = math.gcd(*(lead for lead in leads if isinstance(lead, int)))
     assert isinstance(rows, int)
-    for blocks in range(2, MOST_BLOCKS + 1):
-        if common % blocks == 0 and size // blocks <= LARGEST:
-            return blocks if rows // blocks >= LEAST_ROWS else None
-    return None
+    most = min(MOST_BLOCKS, rows // LEAST_ROWS)
+    able = [blocks for blocks in range(2, most + 1) if common % blocks == 0]
+    small = [blocks for blocks in able if size // blocks <= LARGEST]
+    return min(small) if small else max(able, default=None)
 
 
 def _depending(graph: Graph, seed: Node) -> set[Node]:

@@ -2,28 +2,28 @@
 
 Before::
 
-    %0 = input() : float32[2, 2048, 8]  # q
-    %1 = input() : float32[2, 8, 2048]  # k
-    %2 = input() : float32[2, 2048, 4]  # v
-    %3 = matmul(%0, %1) : float32[2, 2048, 2048]
-    %4 = exp(%3) : float32[2, 2048, 2048]
-    %5 = sum(%4, axes=(2,)) : float32[2, 2048]
-    %6 = reshape(%5, shape=(2, 2048, 1)) : float32[2, 2048, 1]
-    %7 = divide(%4, %6) : float32[2, 2048, 2048]
-    %8 = matmul(%7, %2) : float32[2, 2048, 4]
+    %0 = input() : float32[64, 2048, 8]  # q
+    %1 = input() : float32[64, 8, 2048]  # k
+    %2 = input() : float32[64, 2048, 4]  # v
+    %3 = matmul(%0, %1) : float32[64, 2048, 2048]
+    %4 = exp(%3) : float32[64, 2048, 2048]
+    %5 = sum(%4, axes=(2,)) : float32[64, 2048]
+    %6 = reshape(%5, shape=(64, 2048, 1)) : float32[64, 2048, 1]
+    %7 = divide(%4, %6) : float32[64, 2048, 2048]
+    %8 = matmul(%7, %2) : float32[64, 2048, 4]
     return %8
 
 After::
 
-    %0 = input() : float32[2, 2048, 8]  # q
-    %1 = input() : float32[2, 8, 2048]  # k
-    %2 = input() : float32[2, 2048, 4]  # v
-    %3 = reshape(%0, shape=(2, 1, 2048, 8)) : float32[2, 1, 2048, 8]
-    %4 = transpose(%1, axes=(0, 2, 1)) : float32[2, 2048, 8]
+    %0 = input() : float32[64, 2048, 8]  # q
+    %1 = input() : float32[64, 8, 2048]  # k
+    %2 = input() : float32[64, 2048, 4]  # v
+    %3 = reshape(%0, shape=(64, 1, 2048, 8)) : float32[64, 1, 2048, 8]
+    %4 = transpose(%1, axes=(0, 2, 1)) : float32[64, 2048, 8]
     %5 = attention_rows(%3, %4, %2, causal=False, block=256)
-        : (float32[2, 1, 2048, 4], float32[2, 1, 2048])
-    %6 = item(%5, index=0) : float32[2, 1, 2048, 4]
-    %7 = reshape(%6, shape=(2, 2048, 4)) : float32[2, 2048, 4]
+        : (float32[64, 1, 2048, 4], float32[64, 1, 2048])
+    %6 = item(%5, index=0) : float32[64, 1, 2048, 4]
+    %7 = reshape(%6, shape=(64, 2048, 4)) : float32[64, 2048, 4]
     return %7
 
 The scores are read from the second product back to the first, through scales, masks, sums with a
@@ -79,9 +79,10 @@ RULE = "attention without scores"
 BLOCK = 256  # queries, and keys, that the CPU takes at once
 LOWEST = -1e9  # a finite score that hides a key as -inf does
 LARGEST_MASK = 1 << 24  # elements of a mask that are evaluated, to see whether it is causal
-CPU_SCORES = 1 << 20  # of a head: up to so many, two products and a softmax are faster on a CPU
-DEVICE_SCORES = 1 << 14
-DEVICE_BYTES = 1 << 20  # scores of all heads: up to so many, they cost less than a launch
+# Scores of a head, and bytes of all scores, up to which two products and a softmax are faster: on a
+# CPU, where blocks are array expressions of small products, and on a device.
+CPU_SCORES, CPU_BYTES = 1 << 20, 512 << 20
+DEVICE_SCORES, DEVICE_BYTES = 1 << 14, 1 << 20
 
 
 class _Mask:
@@ -442,10 +443,10 @@ def _no_gain(site: _Site, options: Options) -> str | None:
     """Return why the target computes it as it is, or None."""
     rows, columns = (hinted(extent, options.hints) for extent in site.shape[-2:])
     cpu = options.target.device == "cpu"
-    least = CPU_SCORES if cpu else DEVICE_SCORES
+    least, bytes_ = (CPU_SCORES, CPU_BYTES) if cpu else (DEVICE_SCORES, DEVICE_BYTES)
     if rows * columns <= least:
         return f"{rows * columns} scores a head, up to {least} are faster at once"
-    if not cpu and _bytes(site, options) <= DEVICE_BYTES:
+    if _bytes(site, options) <= bytes_:
         return f"{readable(_bytes(site, options))} of scores are faster at once"
     return None
 

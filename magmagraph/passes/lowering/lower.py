@@ -71,7 +71,8 @@ def _waits(placement: Placement, target: Target) -> dict[int, list[Step]]:
             Value(placement.slot_of[node, index], type_)
             for index, type_ in enumerate(types_of(node))
         )
-        wait = Step(family, node, inputs=made, outputs=made, bytes=0, can_fail=family.may_raise(node))
+        fails = family.may_raise(node)
+        wait = Step(family, node, inputs=made, outputs=made, bytes=0, can_fail=fails)
         found.setdefault(landing, []).append(wait)
     return found
 

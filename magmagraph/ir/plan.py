@@ -133,6 +133,8 @@ class KernelFamily:
     library
         ``library(memory, step)``: the CUDA library's graph that runs a step, where it has such
         kernels; it raises `fallback.Refused` where it has no graph of the step.
+    missing
+        ``missing()``: why the CUDA library that runs its steps cannot be used here, or None.
     cost
         ``cost(step, sizes, multiprocessors)``: about how long the step's launch takes on a CUDA
         device, see `Step.cost`. Without it, a launch fills the device.
@@ -148,6 +150,7 @@ class KernelFamily:
     cpu: Callable[..., Any] | None = None
     cuda: Callable[..., Any] | None = None
     library: Callable[..., Any] | None = None
+    missing: Callable[[], str | None] | None = None
     cost: Callable[[Any, Mapping[str, int], int], float] | None = None
 
     def may_raise(self, node: Node) -> bool:

@@ -571,8 +571,10 @@ def _no_kernel(node: Node, options: Options) -> str | None:
         if masks and masks[0].dtype != bool:
             masks = [cast(masks[0], options.precision)]
         probe = ROWS(*narrow, *masks, **node.attrs)
-    if options.target.family(probe).role is not Role.EXPRESSION:
-        return None
+    family = options.target.family(probe)
+    if family.role is not Role.EXPRESSION:
+        here = options.target.choose is not None  # a device that is not here has all libraries
+        return family.missing() if here and family.missing is not None else None
     reasons = options.target.refusals(probe)
     return "; ".join(reason for _, reason in reasons) or "the device has no kernel for it"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,29 @@ def test_the_report_tells_what_rows_without_keys_become() -> None:
     m = mg.input("m", (1, 1, 3), "bool")
     _, record = applied(freeze([q, k, v, m], [mg.softmax(mg.where(m, q @ turned(k), -np.inf)) @ v]))
     assert "zeros instead of NaN" in record.repairs[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "reason"),
+    [
+        ("float32", 64, "16-bit operands, not float32"),
+        ("bfloat16", 60, "a multiple of 8 numbers, not 60"),
+        ("bfloat16", 64, "cuDNN cannot be used"),
+    ],
+)
+def test_a_device_without_a_kernel_keeps_the_scores(
+    dtype: str, width: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "magmagraph.runtime.cuda.library.cudnn.why_unavailable"
+    monkeypatch.setattr(why, lambda: "it is not installed")
+    q, k, v = (mg.input(name, (8, 4, 256, width)) for name in "qkv")
+    options = options_of("cuda:0", precision=dtype)
+    here = replace(options.target, choose=lambda key, candidates: next(iter(candidates)))
+    _, report = pipeline.run(
+        freeze([q, k, v], [mg.softmax(q @ turned(k)) @ v]), Trace(), passes=ONLY,
+        options=replace(options, target=here),
+    )  # fmt: skip
+    assert reason in report["attention"].refusals[0].reason
 
 
 def step_of(length: int, skip: tuple[str, ...]) -> Any:

@@ -42,11 +42,18 @@ def _library(memory: PlanMemory, step: Step) -> LibraryGraph:
     return chosen(memory, step)
 
 
+def _missing() -> str | None:
+    from ..cuda.library.cudnn import why_unavailable
+
+    reason = why_unavailable()
+    return None if reason is None else f"cuDNN cannot be used: {reason}"
+
+
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.library(step, _library)
 
 
 ATTENTION = KernelFamily(
-    "attention", takes=_takes, refusal=_refusal, cuda=_cuda, library=_library
+    "attention", takes=_takes, refusal=_refusal, cuda=_cuda, library=_library, missing=_missing
 )
 

@@ -100,7 +100,8 @@ class KernelFamily:
     role: See `Role`.
     refusal: ``refusal(node, device)``: why it does not run this node there, for people to read;
         None where it does.
-    can_fail: Whether running it may raise; such steps come before the commit point.
+    can_fail: Whether running it may raise, of all nodes or ``can_fail(node)``; such steps come before
+        the commit point.
     in_place: ``in_place(node, device)``: pairs (operand, result) where the result may overwrite the
         operand.
     scratch: ``scratch(node, threads)``: bytes that its compiled function needs beside operands and
@@ -112,6 +113,7 @@ class KernelFamily:
         It raises `fallback.Refused` where the array expression has to run.
     library: ``library(memory, step)``: the CUDA library's graph that runs a step, where it has such
         kernels; it raises `fallback.Refused` where it has no graph of the step.
+    missing: ``missing()``: why the CUDA library that runs its steps cannot be used here, or None.
     cost: ``cost(step, sizes, multiprocessors)``: about how long the step's launch takes on a CUDA
         device, see `Step.cost`. Without it, a launch fills the device.
     """
@@ -120,13 +122,18 @@ class KernelFamily:
     takes: Callable[[Node], bool]
     role: Role = Role.KERNEL
     refusal: Callable[[Node, str], str | None] = _no_refusal
-    can_fail: bool = False
+    can_fail: bool | Callable[[Node], bool] = False
     in_place: Callable[[Node, str], frozenset[tuple[int, int]]] = _no_pairs
     scratch: Callable[[Node, int], Extent] = _scratch_of_record
     cpu: Callable[..., Any] | None = None
     cuda: Callable[..., Any] | None = None
     library: Callable[..., Any] | None = None
+    missing: Callable[[], str | None] | None = None
     cost: Callable[[Any, Mapping[str, int], int], float] | None = None
+
+    def may_raise(self, node: Node) -> bool:
+        """Return whether running a node may raise."""
+        return self.can_fail if isinstance(self.can_fail, bool) else self.can_fail(node)
 
     def __repr__(self) -> str:
         return f"<kernel family {self.name}>"

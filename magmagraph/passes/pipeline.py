@@ -174,6 +174,10 @@ DEFAULT: tuple[Pass, ...] = (
         setting="distribute",
     ),
     _line(
+        "attention", "stable",
+        "on the program's own nodes, whose gradients it finds by differentiating once more",
+    ),
+    _line(
         "simplify", "stable",
         "before anything looks for patterns: markers, constants and algebra out of the way",
     ),
@@ -196,6 +200,10 @@ DEFAULT: tuple[Pass, ...] = (
     _line(
         "reduce_to_gemv", "reassoc",
         "after accumulate, which scales sums; before fuse, which would take the sums",
+    ),
+    _line(
+        "row_blocks", "reassoc",
+        "on products in the precision that they will have, which says how large they are",
     ),
     _line(
         "join_pieces", "exact",
@@ -389,9 +397,9 @@ def run(
     >>> from magmagraph.ir.graph import Trace, freeze
     >>> x = mg.var("x", shape=("n",))
     >>> graph, report = mg.passes.run(
-    ...     freeze([x], [mg.log(mg.exp(x))]), Trace(), passes=mg.passes.default()[:2])
+    ...     freeze([x], [mg.log(mg.exp(x))]), Trace(), passes=mg.passes.default()[:3])
     >>> [(record.name, record.before, record.after) for record in report]
-    [('distribute', 3, 3), ('simplify', 3, 1)]
+    [('distribute', 3, 3), ('attention', 3, 3), ('simplify', 3, 1)]
     """
     options = Options.make() if options is None else options
     report = Report()

@@ -40,6 +40,7 @@ PASSES += AT_BINDING
 FILES = sorted(file for name in PASSES for file in (GOLDEN / name).glob("*.txt"))
 AS_PLAN = ("memory", "lower")  # run together, since only both give something that has a text
 SHOWN = {  # module -> the pass that runs its example
+    "attention": "attention",
     "simplify.simplify": "simplify",
     "simplify.constants": "simplify",
     "simplify.stable": "simplify",
@@ -50,6 +51,7 @@ SHOWN = {  # module -> the pass that runs its example
     "layout.layout": "layout",
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
+    "row_blocks": "row_blocks",
     "join_pieces": "join_pieces",
 }
 

@@ -189,7 +189,7 @@ def test_the_trace_leads_back_to_the_users_nodes(a: Node) -> None:
 
 def report_of(a: Node) -> pipeline.Report:
     graph = graph_of(mg.exp(a) * 1.0 + 0.0, inputs=(a,))
-    _, report = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[:2])
+    _, report = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[:3])
     return report
 
 
@@ -199,22 +199,24 @@ def test_a_report_is_equal_for_equal_input_and_prints(a: Node) -> None:
     assert one == other
     text = str(one).splitlines()
     assert text[0].split() == ["pass", "ms", "nodes", "rules"]
-    assert [line.split()[0] for line in text[1:]] == ["distribute", "simplify"]
-    assert "add 0" in text[2]
+    assert [line.split()[0] for line in text[1:]] == ["distribute", "attention", "simplify"]
+    assert "add 0" in text[3]
 
 
 def test_a_report_as_json_table_and_steps(a: Node) -> None:
     report = report_of(a)
     records = json.loads(report.to_json())
-    assert [r["pass"] for r in records] == ["distribute", "simplify"]
-    assert records[1]["hits"] == {"multiply by 1": 1, "add 0": 1}
-    assert report.__rich__().row_count == 2
+    assert [r["pass"] for r in records] == ["distribute", "attention", "simplify"]
+    assert records[2]["hits"] == {"multiply by 1": 1, "add 0": 1}
+    assert report.__rich__().row_count == 3
     steps = list(report.steps())
     assert [(name, len(before), len(after)) for name, before, after in steps] == [
         ("distribute", 6, 6),
+        ("attention", 6, 6),
         ("simplify", 6, 2),
     ]
-    with pytest.raises(KeyError, match="no pass 'fuse' ran; these did: distribute, simplify"):
+    text = "no pass 'fuse' ran; these did: distribute, attention, simplify"
+    with pytest.raises(KeyError, match=text):
         report["fuse"]
 
 
@@ -224,8 +226,9 @@ def test_a_report_as_json_table_and_steps(a: Node) -> None:
 def test_the_pipeline_is_visible_and_says_why() -> None:
     names = [record.name for record in mg.passes.default()]
     assert names == [
-        "distribute", "simplify", "contract", "precision", "layout", "accumulate",
-        "reduce_to_gemv", "join_pieces", "fuse", "recompute", "schedule", "memory", "lower",
+        "distribute", "attention", "simplify", "contract", "precision", "layout", "accumulate",
+        "reduce_to_gemv", "row_blocks", "join_pieces", "fuse", "recompute", "schedule", "memory",
+        "lower",
         "specialize", "fuse_products", "launches", "stream",
     ]
     for record in mg.passes.default():
@@ -242,14 +245,14 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         (
             {"skip": ("fusion",)},
             "skip names 'fusion', which is not a pass here\n  expected: one of distribute, "
-            "simplify, contract, precision, layout, accumulate, reduce_to_gemv, "
-            "join_pieces, fuse, recompute, fuse_products",
+            "attention, simplify, contract, precision, layout, accumulate, reduce_to_gemv, "
+            "row_blocks, join_pieces, fuse, recompute, fuse_products",
         ),
         (
             {"skip": ("memory",)},
             "the pass 'memory' cannot be skipped: nothing would run without it\n  expected: one of "
-            "distribute, simplify, contract, precision, layout, accumulate, reduce_to_gemv, "
-            "join_pieces, fuse, recompute, fuse_products",
+            "distribute, attention, simplify, contract, precision, layout, accumulate, "
+            "reduce_to_gemv, row_blocks, join_pieces, fuse, recompute, fuse_products",
         ),
         (
             {"passes": ("simplify",)},
@@ -287,13 +290,13 @@ def test_a_pass_that_fails_is_named_with_what_it_received(a: Node) -> None:
         raise ZeroDivisionError("no reason")
 
     record = Pass("broken", broken, True, "exact", "a test")
-    passes = [*pipeline.DEFAULT[:2], record]
+    passes = [*pipeline.DEFAULT[:3], record]
     with pytest.raises(PassError) as caught:
         pipeline.run(graph_of(mg.exp(a), inputs=(a,)), Trace(), passes=passes)
     assert str(caught.value).splitlines() == [
         "the pass 'broken' failed: ZeroDivisionError: no reason",
         "  try: skip=('broken',) leaves it out, if it is optional",
-        "  passes before it: distribute, simplify",
+        "  passes before it: distribute, attention, simplify",
         "  it received:",
         "    %0 = input() : float32[3]  # a",
         "    %1 = exp(%0) : float32[3]",
@@ -336,7 +339,7 @@ def test_a_pass_that_breaks_a_graph_is_found(
 
 def test_skipped_passes_stand_in_the_report(a: Node) -> None:
     _, report = pipeline.run(
-        graph_of(a + 0.0, inputs=(a,)), Trace(), passes=pipeline.DEFAULT[:2], skip=("simplify",)
+        graph_of(a + 0.0, inputs=(a,)), Trace(), passes=pipeline.DEFAULT[:3], skip=("simplify",)
     )
     assert report["simplify"].skipped
     assert "skipped" in str(report)

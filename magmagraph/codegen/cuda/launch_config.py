@@ -499,6 +499,8 @@ class LaunchConfig(RegionNumbers):
         Rows that are kept, each by a block of its own, take the time of a copy; blocks that go on
         with other rows take an eighth more. So each row has a partial result where those are few.
         """
+        if self.kernels.way == "columns" and all(fold.kept for fold in self.kernels.cross):
+            return max(1, min(self.lines, self.product(*self.kernels.gone_loops)))  # a row each
         if self.kernels.way != "rows" or any(fold.kept for fold in self.kernels.cross):
             return self.lines
         block = self._rows()[1]
@@ -596,7 +598,7 @@ def lines_for(
 
     Parameters are those of `launches_of`.
     """
-    if not kernels.cross or not kernels.keeps:
+    if not kernels.cross or not (kernels.keeps or kernels.way == "columns"):
         return lines
     return LaunchConfig(kernels, sizes, lines, multiprocessors).wanted_lines()
 

@@ -53,13 +53,14 @@ def _folded(x: Node) -> Node:
 
 
 def _composed(
-    q: Node, k: Node, v: Node, mask: Node | None, causal: bool, dropout: Any = 0.0
-) -> Node:
+    q: Node, k: Node, v: Node, mask: Node | None, causal: bool, dropout: Any = 0.0,
+    fill: float = -math.inf,
+) -> Node:  # fmt: skip
     *lead, groups, length, _ = q.shape
     scores = matmul(_folded(q), swapaxes(k, -1, -2))
     scores = reshape(scores, (*lead, groups, length, k.shape[-2]))
     if mask is not None:
-        scores = where(mask, scores, -math.inf) if mask.dtype == BOOL else add(scores, mask)
+        scores = where(mask, scores, fill) if mask.dtype == BOOL else add(scores, mask)
     if causal:
         scores = where(seen(length, k.shape[-2]), scores, -math.inf)
     # Of a row that sees nothing the largest score is -inf, and the sum of exponentials 0.
@@ -95,7 +96,7 @@ def _lead_and_mask(call: Call, q: Type, k: Type, v: Type, mask: tuple[Type, ...]
 
 
 def _rows_type(
-    call: Call, q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int
+    call: Call, q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int, **fill: float
 ) -> tuple[Type, ...]:
     _lead_and_mask(call, q, k, v, mask)
     logarithms = Type(accumulation_dtype(q.dtype), q.shape[:-1])
@@ -126,7 +127,7 @@ ROWS = Op(
     kind=Kind.CONTRACTION,
     doc="Attention block by block, with the logarithm of each row's sum of exponentials.",
     rule=_rows_type,
-    attributes={"block": "Positive"},
+    attributes={"block": "Positive", "fill": "NotRequired[float]"},
     evaluate=attention_rows.forward,
     kernel=Kernel(
         into=attention_rows.forward_into, workspace=attention_rows.forward_bytes
@@ -143,12 +144,13 @@ ROWS = Op(
 def _written(node: Node) -> Node:
     """Return the attention in the composed form; its logarithms have none."""
     q, k, v, *mask = node.inputs
-    return _composed(q, k, v, mask[0] if mask else None, node.attrs["causal"])
+    fill = node.attrs.get("fill", -math.inf)
+    return _composed(q, k, v, mask[0] if mask else None, node.attrs["causal"], fill=fill)
 
 
 def _rows_gradient_type(
     call: Call, q: Type, k: Type, v: Type, lse: Type, out: Type, cotangent: Type, *mask: Type,
-    causal: bool, block: int,
+    causal: bool, block: int, **fill: float,
 ) -> tuple[Type, ...]:  # fmt: skip
     made, logarithms = _rows_type(call, q, k, v, *mask, causal=causal, block=block)
     for given, wanted, what in (
@@ -172,7 +174,8 @@ def _rows_second(node: Node, cotangents: Any) -> tuple[Node | None, ...]:
     added = [MARKER(m, role="operand") if m.dtype != BOOL else m for m in mask]
     smooth = [m for m in added if m.dtype != BOOL]
     bias = added[0] if added else None
-    out = _composed(fresh[0], fresh[1], fresh[2], bias, node.attrs["causal"])
+    fill = node.attrs.get("fill", -math.inf)
+    out = _composed(fresh[0], fresh[1], fresh[2], bias, node.attrs["causal"], fill=fill)
     first = sweep([out], [fresh[3]], [("", x) for x in (*fresh[:3], *smooth)], free=True)
     pairs = [
         (g, c) for g, c in zip(first, cotangents, strict=True) if g is not None and c is not None
@@ -188,7 +191,7 @@ ROWS_GRADIENT = Op(
     kind=Kind.CONTRACTION,
     doc="The gradient of attention, block by block, from the logarithms that the forward keeps.",
     rule=_rows_gradient_type,
-    attributes={"block": "Positive"},
+    attributes={"block": "Positive", "fill": "NotRequired[float]"},
     evaluate=attention_rows.backward,
     kernel=Kernel(
         into=attention_rows.backward_into, workspace=attention_rows.backward_bytes

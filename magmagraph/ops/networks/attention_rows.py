@@ -32,7 +32,9 @@ def _bytes(q: Type, rows: Extent, columns: Extent, numbers: Extent) -> Extent:
     return numbers * q.dtype.itemsize + flags + (rows + columns) * LINES + 8 * ALIGNED
 
 
-def forward_bytes(q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int) -> Extent:
+def forward_bytes(
+    q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int, **fill: float
+) -> Extent:
     """Return the scratch of the forward half: a block of scores and one of weighted values."""
     rows, columns = dims.minimum(block, q.shape[-2]), dims.minimum(block, k.shape[-2])
     return _bytes(q, rows, columns, rows * columns + rows * v.shape[-1])
@@ -40,7 +42,7 @@ def forward_bytes(q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: i
 
 def backward_bytes(
     q: Type, k: Type, v: Type, lse: Type, out: Type, cotangent: Type, *mask: Type,
-    causal: bool, block: int,
+    causal: bool, block: int, **fill: float,
 ) -> Extent:  # fmt: skip
     """Return the scratch of the backward half: two blocks, and one of each operand's gradient."""
     rows, columns = dims.minimum(block, q.shape[-2]), dims.minimum(block, k.shape[-2])
@@ -72,9 +74,11 @@ class _Scores:
     """Makes blocks of masked scores of one operand set."""
 
     def __init__(
-        self, xp: Any, q: Any, k: Any, mask: Sequence[Any], causal: bool, block: int, scratch: Any
-    ) -> None:
+        self, xp: Any, q: Any, k: Any, mask: Sequence[Any], causal: bool, block: int, fill: float,
+        scratch: Any,
+    ) -> None:  # fmt: skip
         self.xp, self.q, self.k, self.causal, self.block = xp, q, k, causal, block
+        self.fill = fill
         self.length, self.other = q.shape[-2], k.shape[-2]
         shape = (*q.shape[:-1], self.other)
         self.mask = xp.broadcast_to(mask[0], shape) if mask else None
@@ -108,7 +112,7 @@ class _Scores:
         if self.mask is not None:
             block = self.mask[place][rows, columns]
             if block.dtype == bool:
-                scores[xp.logical_not(block, out=flags)] = -np.inf
+                scores[xp.logical_not(block, out=flags)] = self.fill
             else:
                 xp.add(scores, block, out=scores)
         if self.causal and columns.stop > rows.start + 1:
@@ -116,6 +120,11 @@ class _Scores:
             xp.greater(after, xp.arange(rows.start, rows.stop)[:, None], out=flags)
             scores[flags] = -np.inf
         return scores
+
+    def hide(self, place: tuple[int, ...], rows: slice, columns: slice, slope: Any) -> None:
+        """Put zeros into a block of the scores' gradient where another score was put in."""
+        if self.mask is not None and self.mask.dtype == bool and self.fill != -np.inf:
+            slope[self.xp.logical_not(self.mask[place][rows, columns])] = 0
 
 
 def _finite_top(xp: Any, top: Any) -> Any:
@@ -134,16 +143,16 @@ def _widely(
 
 def forward_into(
     xp: Any, target: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, block: int,
-    workspace: Any,
+    workspace: Any, fill: float = -np.inf,
 ) -> None:  # fmt: skip
     """Write the attention and the logarithms of the sums of exponentials."""
     if q.dtype.itemsize < 4:
-        _widely(forward, xp, target, (q, k, v, *mask), causal=causal, block=block)
+        _widely(forward, xp, target, (q, k, v, *mask), causal=causal, block=block, fill=fill)
         return
     out, lse = target
     scratch = _Scratch(workspace)
     with np.errstate(all="ignore"):
-        made = _Scores(xp, q, k, mask, causal, block, scratch)
+        made = _Scores(xp, q, k, mask, causal, block, fill, scratch)
         width = v.shape[-1]
         products = scratch.take(made.rows * width, q.dtype)
         for place in made.places():
@@ -171,7 +180,7 @@ def forward_into(
 
 
 def forward(
-    xp: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, block: int
+    xp: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, block: int, fill: float = -np.inf
 ) -> tuple[Any, Any]:
     """Return the attention and the logarithms of the sums of exponentials."""
     out = xp.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
@@ -180,7 +189,7 @@ def forward(
     size = forward_bytes(*types, causal=causal, block=block)
     workspace = xp.empty(size, np.uint8)
     forward_into(
-        xp, (out, lse), q, k, v, *mask, causal=causal, block=block, workspace=workspace
+        xp, (out, lse), q, k, v, *mask, causal=causal, block=block, workspace=workspace, fill=fill
     )
     return out, lse
 
@@ -200,19 +209,19 @@ def _add_to_mask(
 
 def backward_into(
     xp: Any, target: Any, q: Any, k: Any, v: Any, lse: Any, out: Any, cotangent: Any, *mask: Any,
-    causal: bool, block: int, workspace: Any,
+    causal: bool, block: int, workspace: Any, fill: float = -np.inf,
 ) -> None:  # fmt: skip
     """Write the gradients of queries, keys, values, and of a mask that is added."""
     if q.dtype.itemsize < 4:
         operands = (q, k, v, lse, out, cotangent, *mask)
-        _widely(backward, xp, target, operands, causal=causal, block=block)
+        _widely(backward, xp, target, operands, causal=causal, block=block, fill=fill)
         return
     to_q, to_k, to_v, *to_mask = target
     for each in target:
         each[...] = 0
     scratch = _Scratch(workspace)
     with np.errstate(all="ignore"):
-        made = _Scores(xp, q, k, mask, causal, block, scratch)
+        made = _Scores(xp, q, k, mask, causal, block, fill, scratch)
         longer = max(made.rows, made.columns)
         slopes = scratch.take(made.rows * made.columns, q.dtype)
         by_key = scratch.take(longer * k.shape[-1], q.dtype)
@@ -240,6 +249,7 @@ def backward_into(
                     slope = product(slopes, above, values[columns].T)
                     slope -= mean
                     slope *= chances
+                    made.hide(place, rows, columns, slope)
                     if to_mask:
                         _add_to_mask(to_mask[0], place, rows, columns, slope)
                     to_q[place][rows] += product(by_key, slope, keys[columns])
@@ -248,7 +258,7 @@ def backward_into(
 
 def backward(
     xp: Any, q: Any, k: Any, v: Any, lse: Any, out: Any, cotangent: Any, *mask: Any,
-    causal: bool, block: int,
+    causal: bool, block: int, fill: float = -np.inf,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the gradients of queries, keys, values, and of a mask that is added."""
     operands = (q, k, v, *(m for m in mask if m.dtype != bool))
@@ -257,6 +267,6 @@ def backward(
     workspace = xp.empty(backward_bytes(*types, causal=causal, block=block), np.uint8)
     backward_into(
         xp, target, q, k, v, lse, out, cotangent, *mask, causal=causal, block=block,
-        workspace=workspace,
+        workspace=workspace, fill=fill,
     )  # fmt: skip
     return target

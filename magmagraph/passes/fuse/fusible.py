@@ -102,12 +102,17 @@ class Fusible:
         return cached
 
     def _must_be_made(self, node: Node) -> bool:
-        """Return whether somebody needs the moved value in memory of its own."""
-        if node in self.roots:
-            return True
-        return any(
-            not (self._is_core(user) or self.is_move(user)) for user in self.graph.users[node]
-        )
+        """Return whether somebody needs the moved value, or a name for it, in memory of its own."""
+        names = [node]
+        for name in names:
+            if name in self.roots:
+                return True
+            for user in self.graph.users[name]:
+                if not (self._is_core(user) or self.is_move(user)):
+                    return True
+                if user.op.layout.alias and user.op.kind is Kind.LAYOUT:
+                    names.append(user)
+        return False
 
     def _free_scalars(self) -> dict[Node, int]:
         """Return the scalars that depend on leaves only, with the length of their expressions."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...codegen.region.analysis import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
-from ...codegen.region.parts import MAX_STRIP, costly
+from ...codegen.region.parts import MAX_STRIP, PARTIAL_BYTES, costly
 from ...ir.graph import Node
 from ...ir.op import Kind
 from ..lowering.buffers import hinted
@@ -24,6 +24,7 @@ LONG_ROW = 64  # elements that a thread of a device may take one after the other
 ANOTHER_STEP = "another step must run between them"
 # Bytes that are read again in strips of columns, at most: of a strip, and of all.
 TALLEST, LARGEST = 1 << 20, 8 << 20
+SMALL_PARTIALS = 64 << 20  # bytes of partial sums that are taken in any case
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
 
@@ -152,7 +153,10 @@ class Joins:
                 )
             else:
                 self._verdicts[key] = (
-                    self._uneven(verdict) or self._too_few_rows(verdict) or self._too_tall(verdict)
+                    self._uneven(verdict)
+                    or self._too_many_partials(verdict)
+                    or self._too_few_rows(verdict)
+                    or self._too_tall(verdict)
                 )
         return self._verdicts[key]
 
@@ -168,6 +172,21 @@ class Joins:
         elif len({frozenset(fold.kept) for fold in across} - {frozenset()}) > 1:
             return "sums across rows keep different axes"
         return None
+
+    def _too_many_partials(self, region: Region) -> str | None:
+        """Return why partial sums of all workers are more than what a kernel reads, or None.
+
+        Each worker has a line for a sum across rows. Where a line is long (a sum over the batch
+        that keeps all positions of a sequence), sums of their own read the rows again for less.
+        """
+        threads = self.options.target.threads
+        if self.options.target.device == "cpu" or not region.row or region.strip:
+            return None
+        lines = [region.extent(frozenset(f.kept)) for f in region.folds if not f.row and f.kept]
+        size = sum(hinted(line, self.hints) for line in lines) * PARTIAL_BYTES * threads
+        if size <= SMALL_PARTIALS or size <= 2 * hinted(region.bytes, self.hints):
+            return None
+        return f"partial sums of {threads} workers would take {size >> 20} MiB"
 
     def _too_few_rows(self, region: Region) -> str | None:
         """Return why a device has too few rows side by side to be busy, or None where it has not.

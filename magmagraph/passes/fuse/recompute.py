@@ -7,7 +7,9 @@ value, such as one number for each channel, counts as in memory.
 
 On a CPU a chain is taken where it is of one array and of one shape. Devices have more arithmetic
 for each byte: there any chain is taken that makes its reader read fewer bytes, and one of the mask
-of an activation whose rest a product library computes with the product before it.
+of an activation whose rest a product library computes with the product before it. Exponentials are
+computed again where that saves half of the bytes: the slope of a GELU, in float32, from a product
+in 16 bits.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from .clusters import Cluster
 from .joins import Joins
 
 LONGEST = 24  # operations that a reader on a device computes again rather than reads
+LONGEST_COSTLY = 48  # with exponentials among them, where at least half of the bytes are saved
 SMALL = 64  # a value of so many times fewer elements counts as in memory
 
 
@@ -65,6 +68,11 @@ def recompute(joins: Joins) -> None:
             kept_chains = [_chain(joins, external, cluster, begin) for begin in (_is_kept, _never)]
             if not any(chain is not None and chain.saved >= least for chain in kept_chains):
                 kept_chains = [_chain(joins, external, cluster, _narrower(external))]
+            if not least and not any(
+                chain is not None and chain.saved >= 0 for chain in kept_chains
+            ):
+                least = hinted_bytes(external.type, joins.hints) // 2
+                kept_chains = [_chain(joins, external, cluster, _never, costs=True)]
             chains = [chain for chain in kept_chains if chain is not None and chain.saved >= least]
             chains = [chain for chain in chains if product not in chain.bases]
             for chain in sorted(chains, key=lambda chain: -chain.saved):
@@ -87,12 +95,15 @@ def _size(joins: Joins, node: Node) -> int:
 Begin = Callable[[Joins, Node], bool]
 
 
-def _chain(joins: Joins, value: Node, reader: Cluster, begin: Begin) -> Chain | None:
+def _chain(
+    joins: Joins, value: Node, reader: Cluster, begin: Begin, *, costs: bool = False
+) -> Chain | None:
     """Return what computes a value again from memory, or None where nothing does.
 
     The chain goes back to what no cluster makes, to what the reader reads in any case, or to what
-    it may `begin` with.
+    it may `begin` with. Where it `costs`, exponentials and the like are computed again, too.
     """
+    longest = LONGEST_COSTLY if costs else LONGEST
     nodes: set[Node] = set()
     bases: set[Node] = set()
     size = _size(joins, value)
@@ -110,9 +121,9 @@ def _chain(joins: Joins, value: Node, reader: Cluster, begin: Begin) -> Chain | 
             bases.add(node)
             continue
         cheap = joins.facts.is_joined(node) or (
-            node.op.kind is Kind.ELEMENTWISE and not costly(node)
+            node.op.kind is Kind.ELEMENTWISE and (costs or not costly(node))
         )
-        if not cheap or len(nodes) >= LONGEST:
+        if not cheap or len(nodes) >= longest:
             if node is value or not _is_kept(joins, node):
                 return None
             bases.add(node)

@@ -71,9 +71,8 @@ def _waits(placement: Placement, target: Target) -> dict[int, list[Step]]:
             Value(placement.slot_of[node, index], type_)
             for index, type_ in enumerate(types_of(node))
         )
-        wait = Step(
-            family, node, inputs=results, outputs=results, bytes=0, can_fail=family.can_fail
-        )
+        fails = family.may_raise(node)
+        wait = Step(family, node, inputs=results, outputs=results, bytes=0, can_fail=fails)
         waits.setdefault(landing, []).append(wait)
     return waits
 
@@ -131,7 +130,7 @@ def _step(
         bytes=moved,
         flops=_flops(node),
         workspace=workspace,
-        can_fail=family.can_fail,
+        can_fail=family.may_raise(node),
         refused=reason,
         refused_by=name,
     )

@@ -147,7 +147,7 @@ class _Planner:
         failing = [
             ended.get(i, i + 1) - 1
             for i, node in enumerate(self.steps)
-            if target.family(node).can_fail
+            if target.family(node).may_raise(node)
         ]
         self.last_failing = max(failing, default=-1)
         if guard:

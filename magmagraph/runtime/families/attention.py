@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..cuda.library.cudnn import LibraryGraph
     from ..cuda.memory import PlanMemory
 
+_WIDTHS = 8  # of rows of queries and values, in numbers: multiples of it
 _UNMASKED = (3, 6)  # operands of both operations where every query sees every key
 
 
@@ -28,6 +29,10 @@ def _refusal(node: Node, device: str) -> str | None:
         return f"the library takes 16-bit operands, not {node.inputs[0].dtype.name}"
     if len(node.inputs) not in _UNMASKED:
         return "the library's kernels have no mask that is an operand"
+    for operand in (node.inputs[0], node.inputs[2]):
+        width = operand.shape[-1]
+        if isinstance(width, int) and width % _WIDTHS:
+            return f"the library takes rows of a multiple of {_WIDTHS} numbers, not {width}"
     return None
 
 
@@ -37,11 +42,18 @@ def _library(memory: PlanMemory, step: Step) -> LibraryGraph:
     return chosen(memory, step)
 
 
+def _missing() -> str | None:
+    from ..cuda.library.cudnn import why_unavailable
+
+    reason = why_unavailable()
+    return None if reason is None else f"cuDNN cannot be used: {reason}"
+
+
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.library(step, _library)
 
 
 ATTENTION = KernelFamily(
-    "attention", takes=_takes, refusal=_refusal, cuda=_cuda, library=_library
+    "attention", takes=_takes, refusal=_refusal, cuda=_cuda, library=_library, missing=_missing
 )
 

@@ -40,6 +40,12 @@ def _refusal(node: Node, device: str) -> str | None:
     return refusal(node.dtype, how)
 
 
+def _can_fail(node: Node) -> bool:
+    """Return whether there may be positions but no elements: others are moved inside."""
+    extent = node.attrs.get("extent")
+    return node.op is not SCATTER_ADD or not isinstance(extent, int) or extent == 0
+
+
 def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
     return frozenset(((0, 0),)) if node.op is UPDATE and device == "cpu" else frozenset()
 
@@ -100,7 +106,7 @@ INDEXED = KernelFamily(
     "indexed",
     takes=_takes,
     refusal=_refusal,
-    can_fail=True,
+    can_fail=_can_fail,
     in_place=_in_place,
     cpu=_cpu,
     cuda=_cuda,

@@ -100,8 +100,8 @@ class KernelFamily:
     role: See `Role`.
     refusal: ``refusal(node, device)``: why it does not run this node there, for people to read;
         None where it does.
-    can_fail: Whether running it may raise, of all nodes or ``can_fail(node)``; such steps come before
-        the commit point.
+    can_fail: Whether running it may raise, of all nodes or ``can_fail(node)``; such steps come
+        before the commit point.
     in_place: ``in_place(node, device)``: pairs (operand, result) where the result may overwrite the
         operand.
     scratch: ``scratch(node, threads)``: bytes that its compiled function needs beside operands and

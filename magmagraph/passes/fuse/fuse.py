@@ -46,9 +46,9 @@ ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a laun
 
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its fusible operations joined into ``fused`` nodes."""
-    if options.target.device != "cpu":
-        for rule in (shifted, paired, written_out):
-            graph = rule(graph, trace, options)
+    rules = (paired,) if options.target.device == "cpu" else (shifted, paired, written_out)
+    for rule in rules:
+        graph = rule(graph, trace, options)
     facts = Fusible(graph, joins=options.target.device != "cpu")
     if not facts.core:
         return graph

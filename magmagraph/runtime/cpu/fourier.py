@@ -16,7 +16,7 @@ from .memory import address_of
 from .sources import FOURIER_LEVEL, fourier_source
 from .support import function_address, load_kernels_together
 
-__all__ = ["LONGEST", "factors_of", "fourier_step", "work_bytes"]
+__all__ = ["LONGEST", "factors_of", "fourier_step", "least_bytes"]
 
 LONGEST = 4096  # complex numbers of a line
 ALONE = 512  # of a line that may be computed without others beside it
@@ -72,9 +72,10 @@ def too_few(length: int, lines: int) -> bool:
     return length > ALONE and lines < FEWEST
 
 
-def work_bytes(points: int) -> int:
-    """Return the bytes that a thread needs for lines of so many complex numbers."""
-    return 2 * (points + 1) * POINT
+def least_bytes(shape: tuple[int, ...], axes: tuple[int, ...], kind: str) -> int:
+    """Return the bytes that one thread needs to transform an array along axes."""
+    halved = 2 if "real" in kind else 1
+    return 2 * (max(shape[axis] // halved for axis in axes) + 1) * POINT
 
 
 @functools.lru_cache(maxsize=64)
@@ -145,7 +146,7 @@ def fourier_step(
         Where there is no working C compiler.
     """
     halved = 2 if "real" in kind else 1
-    each = work_bytes(max(shape[axis] // halved for axis in axes))
+    each = least_bytes(shape, axes, kind)
     bits = int(np.float64(scale).view(np.int64))
     words = [out, x, work[0], each, max(1, work[1] // each), len(axes), bits]
     for axis in axes:

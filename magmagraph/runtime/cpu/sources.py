@@ -18,6 +18,7 @@ from .products.tiles import tile_source
 
 __all__ = [
     "BLAS_LEVEL",
+    "COMPLEX_LEVEL",
     "CONVOLUTION_LEVEL",
     "FOURIER_LEVEL",
     "LAPACK_LEVEL",
@@ -31,6 +32,7 @@ __all__ = [
     "UPDATE_LEVEL",
     "Fixed",
     "blas_source",
+    "complex_source",
     "convolution_source",
     "fixed_sources",
     "fourier_source",
@@ -55,6 +57,7 @@ UPDATE_LEVEL = "3"
 ORDER_LEVEL = "3"
 SCAN_LEVEL = "3"
 FOURIER_LEVEL = "3"
+COMPLEX_LEVEL = "3"
 SMALL_ORDER = 64  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
@@ -209,6 +212,28 @@ def scan_source(value: str, how: str) -> str:
     """Return the C source of scans of elements of a C type, combined as updates combine them."""
     macros = f"#define VALUE {value}\n#define COMBINE(a, b) {_combined(value, how)}\n"
     return macros + _text("scans")
+
+
+def complex_source(real: str, statements: str, parts: tuple[int, int, int]) -> str:
+    """Return the C source of an elementwise operation on complex numbers.
+
+    `statements` give x and y, the parts of the result, of operands a + b i and c + d i.
+    `parts` tells of two operands and the result whether they are complex, 2, or real, 1; of a
+    second operand that there is not, it is 0.
+    """
+    suffix = "f" if real == "float" else ""
+    macros = {
+        "REAL": real,
+        "FABS(x)": f"__builtin_fabs{suffix}(x)",
+        "SQRT(x)": f"__builtin_sqrt{suffix}(x)",
+        "INFINITE": f"__builtin_inf{suffix}()",
+        "A": parts[0],
+        "B": parts[1],
+        "OUT": parts[2],
+        "RESULT": " ".join(statements.split()),
+    }
+    lines = [f"#define {macro} {text}" for macro, text in macros.items()]
+    return "\n".join([*lines, _text("complex_elementwise")])
 
 
 def fourier_source(real: str) -> str:

@@ -72,13 +72,13 @@ def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
 
 def _scratch(node: Node, threads: int) -> Extent:
     """Return the bytes of two planes of a group of lines for each thread."""
-    from ..cpu.fourier import LONGEST, work_bytes
+    from ..cpu.fourier import LONGEST, POINT
 
     shape = _shape(node)
     most: Extent = 1
     for axis in _axes(node):
         most = dims.maximum(most, dims.minimum(shape[axis], LONGEST))
-    return work_bytes(most) * threads
+    return 2 * (most + 1) * POINT * threads
 
 
 def _scale(node: Node, shape: tuple[int, ...]) -> float:
@@ -89,7 +89,7 @@ def _scale(node: Node, shape: tuple[int, ...]) -> float:
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
-    from ..cpu.fourier import fourier_step
+    from ..cpu.fourier import fourier_step, least_bytes
 
     (x,), (out,) = step.inputs, step.outputs
     node = step.node
@@ -104,6 +104,8 @@ def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     work = (0, 0)
     if step.workspace is not None:
         work = cells.address[step.workspace], int(cells.plan.slots[step.workspace].size)
+    if work[1] < least_bytes(shape, _axes(node), kind):
+        raise Refused("the plan has no memory for a line", expected=True)
     function, words = fourier_step(
         real_dtype(out.type.dtype), cells.at(out), cells.at(x), work, shape, _axes(node), kind,
         _scale(node, shape), cells.keep,

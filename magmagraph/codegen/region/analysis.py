@@ -56,6 +56,7 @@ MAX_OPERANDS = 48
 MAX_ROW_BYTES = 1 << 20
 WIDE_ROW = 2048
 NARROW_ROW = 32
+FULL_ROW = 16  # elements that fill whole vectors; fewer rows side by side do not
 STRIP = 16
 
 
@@ -334,8 +335,15 @@ class Builder:
         """Return whether rows are too short for a vector loop along them."""
         if not self.row or order[-1] not in self.row or len(self.row) == len(order):
             return False
-        count = dims.size(tuple(self.reading.classes.extent(c) for c in self.row))
-        return isinstance(count, int) and count <= NARROW_ROW
+        extent = self.reading.classes.extent
+        count = dims.size(tuple(map(extent, self.row)))
+        if not isinstance(count, int) or count > NARROW_ROW:
+            return False
+        if any(indexed(node.op) for node in self.folded):
+            return True
+        rows = dims.size(tuple(extent(c) for c in order if c not in self.row))
+        few = isinstance(rows, int) and rows < FULL_ROW
+        return not (few or count % FULL_ROW == 0)
 
     def _unit(self, node: Node, views: tuple[Node, ...]) -> bool:
         """Return whether the innermost loop of the iteration space steps by one element."""

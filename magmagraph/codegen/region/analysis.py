@@ -61,7 +61,11 @@ STRIP = 16
 
 
 def analyze(
-    body: Graph, hints: Mapping[str, int] | None = None, *, strips: bool = True
+    body: Graph,
+    hints: Mapping[str, int] | None = None,
+    *,
+    strips: bool = True,
+    vectors: bool = True,
 ) -> Region | Refusal:
     """Say how one kernel can compute a body graph, or why none can.
 
@@ -76,6 +80,9 @@ def analyze(
     strips
         Whether rows that are too short for a vector loop are put side by side; else the loop along
         them stays the innermost one.
+    vectors
+        Whether rows of `FULL_ROW` elements, and rows that are few, stay rows all the same, as a
+        processor's vectors want it.
 
     Returns
     -------
@@ -93,7 +100,7 @@ def analyze(
     >>> analyze(freeze([x], [mg.reshape(mg.exp(x), (800,))])).reason
     'reshape of a computed value joins or splits axes'
     """
-    verdict = body.analysis(_judged, strips)
+    verdict = body.analysis(_judged, strips, vectors)
     if hints and isinstance(verdict, Region):
         return _row_refusal(verdict, hints) or verdict
     return verdict
@@ -105,7 +112,7 @@ def analyze_for_gpu(body: Graph) -> Region | Refusal:
     The CPU puts such rows side by side because its vectors are longer. A sum across rows keeps the
     CPU's form, whose columns a GPU shares among its blocks.
     """
-    region = analyze(body)
+    region = analyze(body, vectors=False)
     if isinstance(region, Region) and region.row and region.strip:
         if all(fold.row for fold in region.folds):
             along = analyze(body, strips=False)
@@ -114,18 +121,18 @@ def analyze_for_gpu(body: Graph) -> Region | Refusal:
     return region
 
 
-def _judged(body: Graph, strips: bool) -> Region | Refusal:
+def _judged(body: Graph, strips: bool, vectors: bool) -> Region | Refusal:
     """Return what holds for all sizes, which several passes and the code generators ask for."""
     # The body keeps the answer, which holds a copy: else the two would hold each other.
     same = Graph(body.inputs, body.outputs, body.updates, body.interner)
     try:
-        region = _analyze(same, strips)
+        region = _analyze(same, strips, vectors)
     except Refused as refused:
         return Refusal(refused.reason, refused.node)
     return _row_refusal(region, {}) or region
 
 
-def _analyze(body: Graph, strips: bool) -> Region:
+def _analyze(body: Graph, strips: bool, vectors: bool) -> Region:
     if len(body.inputs) + len(body.outputs) > MAX_OPERANDS:
         raise Refused(f"more than {MAX_OPERANDS} operands and results")
     reading = Reading(body)
@@ -134,10 +141,10 @@ def _analyze(body: Graph, strips: bool) -> Region:
     choices = _row_choices(reading)
     for row in choices[:-1]:
         try:
-            return Builder(reading, row, strips).build()
+            return Builder(reading, row, strips, vectors).build()
         except Refused:
             continue  # as a cross fold it may still do
-    return Builder(reading, choices[-1], strips).build()
+    return Builder(reading, choices[-1], strips, vectors).build()
 
 
 def _row_choices(reading: Reading) -> list[frozenset[int]]:
@@ -184,10 +191,12 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
 class Builder:
     """Build a region, once the axes of row reductions are chosen, and answer queries about it."""
 
-    def __init__(self, reading: Reading, row: frozenset[int], strips: bool) -> None:
+    def __init__(
+        self, reading: Reading, row: frozenset[int], strips: bool, vectors: bool
+    ) -> None:
         self.reading = reading
         self.row = row
-        self.strips = strips
+        self.strips, self.vectors = strips, vectors
         self.cross = {
             node for node, gone in reading.reduced.items() if gone and (gone != row or not row)
         }
@@ -339,7 +348,7 @@ class Builder:
         count = dims.size(tuple(map(extent, self.row)))
         if not isinstance(count, int) or count > NARROW_ROW:
             return False
-        if any(indexed(node.op) for node in self.folded):
+        if not self.vectors or any(indexed(node.op) for node in self.folded):
             return True
         rows = dims.size(tuple(extent(c) for c in order if c not in self.row))
         few = isinstance(rows, int) and rows < FULL_ROW

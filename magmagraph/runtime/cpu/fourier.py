@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from .compiler import Library
-from .memory import address_of
+from .memory import Address, address_of
 from .sources import FOURIER_LEVEL, fourier_source
 from .support import function_address, load_kernels_together
 
@@ -157,6 +157,6 @@ def fourier_step(
         assert factors is not None, "the family has refused it"
         before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         words += [before, behind, KINDS.index(kind), points, len(factors)]
-        words += map(address_of, tables)
+        words += [Address(address_of(table), table) for table in tables]
     real = "float" if dtype.itemsize == 4 else "double"
     return function_address(_library(real), "mg_fourier"), words

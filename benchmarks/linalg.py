@@ -2,8 +2,10 @@
 
 Systems, factorizations, least squares, eigenvalues and singular values with their vectors, and
 gradients: 10,000 matrices of order 4 to 64, and single ones up to 8192; a Kalman filter of 200
-steps with its gradient. ``--quick`` measures a part of them, ``--cuda`` all on a GPU. With
-``--threads 1`` times are those of the processor, which other programs on the machine do not change.
+steps with its gradient. ``--quick`` measures a part of them in float64, ``--brief`` a part in
+float32, float64 and complex64 in a few minutes: batches of order 4 and 16, 512 alone, and 2048
+where one takes less than a second. ``--cuda`` measures all on a GPU. With ``--threads 1`` times
+are those of the processor, which other programs on the machine do not change.
 """
 
 from __future__ import annotations
@@ -259,7 +261,12 @@ def _work(
     return peers.Work(call, results)
 
 
-def cases(*, quick: bool = False, device: str | None = None) -> list[peers.Case]:
+ITERATED = ("qr", "lstsq", "eigh", "svd")  # each matrix takes many times its product
+
+
+def cases(
+    *, quick: bool = False, brief: bool = False, device: str | None = None
+) -> list[peers.Case]:
     """Return the points of the benchmark."""
     found: list[peers.Case] = []
 
@@ -271,6 +278,17 @@ def cases(*, quick: bool = False, device: str | None = None) -> list[peers.Case]
 
     if device is None:
         found.append({"name": "kalman, 200 steps, gradient", "op": "kalman", "gradient": True})
+    if brief:
+        for op in PARTS:
+            for dtype in ("float32", "float64", "complex64"):
+                add(op, 4, 10_000, dtype)
+                add(op, 16, 1000 if op in ITERATED else 10_000, dtype)
+                add(op, 512, 1, dtype)
+                if op not in ITERATED:
+                    add(op, 2048, 1, dtype)
+            if op in GRADIENTS:
+                add(op, 16, 1000, "float64", gradient=True)
+        return found
     orders = (4, 16, 64) if quick else (4, 8, 16, 32, 64)
     dtypes = ("float64",) if quick else ("float32", "float64", "complex64")
     for op in PARTS:
@@ -290,17 +308,19 @@ def cases(*, quick: bool = False, device: str | None = None) -> list[peers.Case]
 
 def main() -> None:
     common.clean_environment()  # which begins anew, with all of these words
-    quick, cuda = (word in sys.argv for word in ("--quick", "--cuda"))
-    sys.argv = [word for word in sys.argv if word not in ("--quick", "--cuda")]
+    words = ("--quick", "--brief", "--cuda")
+    quick, brief, cuda = (word in sys.argv for word in words)
+    sys.argv = [word for word in sys.argv if word not in words]
     device = "cuda" if cuda else None
     alone = "--threads" in sys.argv and sys.argv[sys.argv.index("--threads") + 1] == "1"
     peers.main(
         peers.Benchmark(
             name="cuda_linalg" if cuda else "linalg",
             claim="Linear algebra, beside LAPACK, MKL and their callers.",
-            cases=cases(quick=quick, device=device),
+            cases=cases(quick=quick, brief=brief, device=device),
             contenders={f.__name__: f for f in (magmagraph, jax, torch, numpy, cupy)},
-            rounds=5,
+            rounds=3 if brief else 5,
+            seconds=0.05 if brief else 0.15,
             tolerance=1e-2,
             notes=ONE_THREAD if alone else "",
             clock=time.process_time if alone else time.perf_counter,

@@ -1,4 +1,4 @@
-"""Reductions of pairs of small arrays, as a GPU computes them."""
+"""Reductions of pairs of small arrays, as a GPU and a processor compute them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from interpreted import values
 from planned import options_of
 
 import magmagraph as mg
+from magmagraph.dtypes import tolerance
 from magmagraph.ir.graph import Trace, freeze
 from magmagraph.passes.fuse import pairs
 from magmagraph.passes.report import Record
@@ -95,3 +96,39 @@ def test_arrays_as_large_as_what_is_reduced_stay() -> None:
     assert pairs.paired(graph, Trace(), options) is graph
     (refusal,) = record.refusals
     assert "as large as what is reduced" in refusal.reason
+
+
+NOT_SHORT = ("of parts", "steps")  # programs that have no short axis
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_processor_reads_rows(name: str, rng: np.random.Generator) -> None:
+    leaves = [mg.input("a", ("n", 3)), mg.input("b", ("m", 3)), mg.input("c", (2, "n", 3))]
+    feeds = [rng.standard_normal(s).astype(np.float32) for s in ((17, 3), (23, 3), (2, 17, 3))]
+    made = PROGRAMS[name](*leaves)
+    record = Record("fuse")
+    options = replace(options_of("cpu"), record=record, hints={"n": 17, "m": 23})
+    graph = freeze(leaves, [made])
+    assert (pairs.paired(graph, Trace(), options) is graph) == (name in NOT_SHORT), record
+    f = mg.function(leaves, made)
+    result = f(*feeds)
+    doubles = [mg.input(x.name, x.shape, "float64") for x in leaves]
+    exact = dict(zip(doubles, (feed.astype(float) for feed in feeds), strict=True))
+    (expected,) = values([PROGRAMS[name](*doubles)], exact)
+    close = tolerance(np.dtype("float32"), "reassoc").close
+    assert close(result, expected.astype(result.dtype), scale=float(np.abs(expected).max()))
+
+
+def test_what_a_processor_refuses() -> None:
+    a, b = mg.input("a", (200, 2)), mg.input("b", (300, 2))
+    large = mg.exp(-_apart(a, b))
+    record = Record("fuse")
+    options = replace(options_of("cpu"), record=record)
+    graph = freeze([a, b], [mg.sum(large, 1), large @ b])
+    assert pairs.paired(graph, Trace(), options) is graph
+    a, b = mg.input("a", (200, 2), "float64"), mg.input("b", (300, 2), "float64")
+    graph = freeze([a, b], [mg.sum(_apart(a, b), 1)])
+    assert pairs.paired(graph, Trace(), options) is graph
+    first, second = record.refusals
+    assert first.reason == "something else reads the large values"
+    assert second.reason == "a processor's vectors of a row are of float32"

@@ -1,4 +1,4 @@
-"""Products of small matrices as elementwise work, for a GPU."""
+"""Products of small matrices as elementwise work, for a GPU, and as sums of rows on a CPU."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from interpreted import values
 from planned import options_of
 
 import magmagraph as mg
+from magmagraph.dtypes import tolerance
 from magmagraph.ir.graph import Trace, freeze
 from magmagraph.passes import pipeline
 from magmagraph.passes.fuse import small_products
@@ -64,3 +65,26 @@ def test_a_product_is_a_kernel_with_what_reads_it() -> None:
     graph = freeze([c], [mg.tanh(c @ c) @ c])
     plan, _ = pipeline.run(graph, Trace(), options=options_of("cuda:0", threads=264))
     assert [step.family.name for step in plan.steps] == ["fused", "fused"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "turned"),
+    [(16, 16, False), (5, 7, False), (20, 32, True), (30, 12, False), (16, 128, False)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_small_matrix_times_a_vector(
+    rows: int, terms: int, turned: bool, dtype: str, rng: np.random.Generator
+) -> None:
+    shape = (terms, rows) if turned else (rows, terms)
+    a, x = mg.input("a", shape, dtype), mg.input("x", (terms,), dtype)
+    made = mg.tanh((mg.transpose(a) if turned else a) @ x) + 1.0
+    function = mg.function([a, x], made)
+    feeds = [rng.standard_normal(shape).astype(dtype), rng.standard_normal(terms).astype(dtype)]
+    found = function(*feeds)
+    matrix = feeds[0].astype(float).T if turned else feeds[0].astype(float)
+    expected = np.tanh(matrix @ feeds[1].astype(float)) + 1.0
+    close = tolerance(np.dtype(dtype), "reassoc").close
+    assert close(found, expected.astype(dtype), scale=float(terms))
+    alone = rows * terms <= small_products.ROWS and not turned
+    alone = alone and (rows < small_products.FULL_ROW or terms % small_products.FULL_ROW == 0)
+    assert len(function.plan.steps) == (1 if alone else 2)

@@ -128,7 +128,7 @@ def test_rows_that_go_together_fit_the_nearest_cache(columns: int, rows: int) ->
 
 @pytest.mark.parametrize(("rows", "alike"), [(100, True), (1500, False)])
 def test_strips_are_cut_for_as_many_threads_as_the_work_is_worth(rows: int, alike: bool) -> None:
-    x = parameter(0, mg.var("x", shape=(rows, 32)).type)
+    x = parameter(0, mg.var("x", shape=(rows, 31)).type)
     region = analyze(freeze([x], [mg.sum(mg.sin(mg.sin(x)), axis=1)]))
     assert isinstance(region, Region)
     assert region.strip

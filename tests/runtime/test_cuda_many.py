@@ -181,8 +181,8 @@ def test_known_short_rows_are_not_taken_a_lane_each(columns: int, dtype: str) ->
     assert narrow.groups * width == columns
     assert narrow.lanes * narrow.parts >= narrow.groups > narrow.lanes * (narrow.parts - 1)
     assert narrow.parts <= 8 and width * narrow.parts <= 16
-    # The CPU's kernels still put them side by side.
-    assert analyze(found.region.body).strip
+    # The CPU's kernels put them side by side where they do not fill whole vectors.
+    assert analyze(found.region.body).strip == (columns % 16 != 0)
     # Sums across rows are of whole warps: a lane has a row there.
     summed = kernels(lambda v: mg.sum(mg.softmax(v)), (60_001, columns), dtypes=(dtype,))
     assert summed.way == "strips"

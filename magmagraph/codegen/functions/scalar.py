@@ -67,8 +67,19 @@ _FLOAT = {
     **LANES,
     **{f"to_{kind}{bits}": _to_whole(kind, bits) for kind in "iu" for bits in (8, 16, 32, 64)},
     # NaN wins on either side: comparisons with it are false, so it is asked for by x != x.
-    "maximum": "@T mg_maximum_@s(@T a, @T b) { return ((a > b) | (a != a)) ? a : b; }",
-    "minimum": "@T mg_minimum_@s(@T a, @T b) { return ((a < b) | (a != a)) ? a : b; }",
+    # Two choices, since gcc makes no vector loop of a chain of choices by `(a > b) | (a != a)`.
+    "maximum": """
+@T mg_maximum_@s(@T a, @T b)
+{
+    const @T x = a > b ? a : b;
+    return a != a ? a : x;
+}""",
+    "minimum": """
+@T mg_minimum_@s(@T a, @T b)
+{
+    const @T x = a < b ? a : b;
+    return a != a ? a : x;
+}""",
     "greater_or_nan": """
 int mg_greater_or_nan_@s(@T a, @T b) { return (a > b) | ((a != a) & (b == b)); }""",
     "less_or_nan": """

@@ -56,11 +56,16 @@ MAX_OPERANDS = 48
 MAX_ROW_BYTES = 1 << 20
 WIDE_ROW = 2048
 NARROW_ROW = 32
+FULL_ROW = 16  # elements that fill whole vectors; fewer rows side by side do not
 STRIP = 16
 
 
 def analyze(
-    body: Graph, hints: Mapping[str, int] | None = None, *, strips: bool = True
+    body: Graph,
+    hints: Mapping[str, int] | None = None,
+    *,
+    strips: bool = True,
+    vectors: bool = True,
 ) -> Region | Refusal:
     """Say how one kernel can compute a body graph, or why none can.
 
@@ -75,6 +80,9 @@ def analyze(
     strips
         Whether rows that are too short for a vector loop are put side by side; else the loop along
         them stays the innermost one.
+    vectors
+        Whether rows of `FULL_ROW` elements, and rows that are few, stay rows all the same, as a
+        processor's vectors want it.
 
     Returns
     -------
@@ -92,7 +100,7 @@ def analyze(
     >>> analyze(freeze([x], [mg.reshape(mg.exp(x), (800,))])).reason
     'reshape of a computed value joins or splits axes'
     """
-    verdict = body.analysis(_judged, strips)
+    verdict = body.analysis(_judged, strips, vectors)
     if hints and isinstance(verdict, Region):
         return _row_refusal(verdict, hints) or verdict
     return verdict
@@ -104,7 +112,7 @@ def analyze_for_gpu(body: Graph) -> Region | Refusal:
     The CPU puts such rows side by side because its vectors are longer. A sum across rows keeps the
     CPU's form, whose columns a GPU shares among its blocks.
     """
-    region = analyze(body)
+    region = analyze(body, vectors=False)
     if isinstance(region, Region) and region.row and region.strip:
         if all(fold.row for fold in region.folds):
             along = analyze(body, strips=False)
@@ -113,18 +121,18 @@ def analyze_for_gpu(body: Graph) -> Region | Refusal:
     return region
 
 
-def _judged(body: Graph, strips: bool) -> Region | Refusal:
+def _judged(body: Graph, strips: bool, vectors: bool) -> Region | Refusal:
     """Return what holds for all sizes, which several passes and the code generators ask for."""
     # The body keeps the answer, which holds a copy: else the two would hold each other.
     same = Graph(body.inputs, body.outputs, body.updates, body.interner)
     try:
-        region = _analyze(same, strips)
+        region = _analyze(same, strips, vectors)
     except Refused as refused:
         return Refusal(refused.reason, refused.node)
     return _row_refusal(region, {}) or region
 
 
-def _analyze(body: Graph, strips: bool) -> Region:
+def _analyze(body: Graph, strips: bool, vectors: bool) -> Region:
     if len(body.inputs) + len(body.outputs) > MAX_OPERANDS:
         raise Refused(f"more than {MAX_OPERANDS} operands and results")
     reading = Reading(body)
@@ -133,10 +141,10 @@ def _analyze(body: Graph, strips: bool) -> Region:
     choices = _row_choices(reading)
     for row in choices[:-1]:
         try:
-            return Builder(reading, row, strips).build()
+            return Builder(reading, row, strips, vectors).build()
         except Refused:
             continue  # as a cross fold it may still do
-    return Builder(reading, choices[-1], strips).build()
+    return Builder(reading, choices[-1], strips, vectors).build()
 
 
 def _row_choices(reading: Reading) -> list[frozenset[int]]:
@@ -183,10 +191,12 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
 class Builder:
     """Build a region, once the axes of row reductions are chosen, and answer queries about it."""
 
-    def __init__(self, reading: Reading, row: frozenset[int], strips: bool) -> None:
+    def __init__(
+        self, reading: Reading, row: frozenset[int], strips: bool, vectors: bool
+    ) -> None:
         self.reading = reading
         self.row = row
-        self.strips = strips
+        self.strips, self.vectors = strips, vectors
         self.cross = {
             node for node, gone in reading.reduced.items() if gone and (gone != row or not row)
         }
@@ -334,8 +344,15 @@ class Builder:
         """Return whether rows are too short for a vector loop along them."""
         if not self.row or order[-1] not in self.row or len(self.row) == len(order):
             return False
-        count = dims.size(tuple(self.reading.classes.extent(c) for c in self.row))
-        return isinstance(count, int) and count <= NARROW_ROW
+        extent = self.reading.classes.extent
+        count = dims.size(tuple(map(extent, self.row)))
+        if not isinstance(count, int) or count > NARROW_ROW:
+            return False
+        if not self.vectors or any(indexed(node.op) for node in self.folded):
+            return True
+        rows = dims.size(tuple(extent(c) for c in order if c not in self.row))
+        few = isinstance(rows, int) and rows < FULL_ROW
+        return not (few or count % FULL_ROW == 0)
 
     def _unit(self, node: Node, views: tuple[Node, ...]) -> bool:
         """Return whether the innermost loop of the iteration space steps by one element."""

@@ -6,8 +6,9 @@ between real values and half a spectrum (real values have a symmetric one, of wh
 ``n // 2 + 1`` elements are kept) are each other's transposes, but for conjugates and for a factor 2
 for the elements that stand for two: all but the first and, where n is even, the last.
 
-They run in SciPy's or CuPy's own library, which keeps float32. SciPy's takes several lines at a
-time, in vectors, and on the threads that `scipy.fft.set_workers` allows.
+On a processor kernels compute them (`runtime/families/transform.py`), and otherwise SciPy's or
+CuPy's own library, which keeps float32. SciPy's takes several lines at a time, in vectors, and on
+the threads that `scipy.fft.set_workers` allows.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from .joins import ANOTHER_STEP, PATH_BUDGET, Joins
 from .pairs import paired
 from .recompute import recompute
 from .small_products import written_out
+from .taken import taken_last
 
 Parts = Sequence[Made]
 PREPARED = 256 << 20  # bytes that one kernel makes of many variables
@@ -46,9 +47,9 @@ ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a laun
 
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its fusible operations joined into ``fused`` nodes."""
-    if options.target.device != "cpu":
-        for rule in (shifted, paired, written_out):
-            graph = rule(graph, trace, options)
+    cpu = (taken_last, paired, written_out)
+    for rule in cpu if options.target.device == "cpu" else (shifted, paired, written_out):
+        graph = rule(graph, trace, options)
     facts = Fusible(graph, joins=options.target.device != "cpu")
     if not facts.core:
         return graph

@@ -141,7 +141,7 @@ class Joins:
         key = form.key
         if key not in self._verdicts:
             sketch = form.sketch()
-            verdict = analyze(sketch, self.hints)
+            verdict = analyze(sketch, self.hints, vectors=self.options.target.device == "cpu")
             if not isinstance(verdict, Region):
                 self._verdicts[key] = verdict.reason
                 return verdict.reason

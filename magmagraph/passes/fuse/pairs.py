@@ -1,4 +1,4 @@
-"""Reduce pairs of small arrays with one result a thread.
+"""Reduce pairs of small arrays with one result a thread, or in a processor's vectors.
 
 Distances between all points, forces between all bodies, kernel matrices times a vector: what is
 reduced is large, what it is made of is small. Before::
@@ -19,6 +19,10 @@ After, short axes are written out, and the reduced axes come first::
 
 A thread then holds what belongs to its result in registers, and all threads of a block read the
 same elements of the other array. Sums over short axes are taken one by one: `reassoc`.
+
+On a processor the reduced axes come last: a result is a row, whose elements are vectors. The small
+array that is read along it is turned in memory first, so that each coordinate is a row. Only what
+has a short axis is written so, and only where nothing else reads the large values.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from __future__ import annotations
 import itertools
 import math
 from typing import Any
+
+import numpy as np
 
 from ...ir.graph import Graph, Node, Trace
 from ...ir.op import Kind, Op
@@ -48,23 +54,47 @@ TIMES = 64  # how often each element of what they are made of is read, at least
 NODES = 600  # of all that is written out
 JOINED: dict[Op, Op] = {SUM: ADD, PROD: MULTIPLY, MAX: MAXIMUM, MIN: MINIMUM}
 
+_FLOAT32 = np.dtype(np.float32)
+
 Place = int | None  # the position of an element along an axis; None: all of them, as a loop
 Index = tuple[tuple[int, Place], ...]  # for each axis of a node: which axis of the whole, and where
 
 
 def paired(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with reductions of pairs written so that each thread has one result."""
-    mapping: dict[Node, Node] = {}
+    found: dict[Node, tuple[Node, _Pairs]] = {}
     for node in graph.nodes:
         if node.op.kind is not Kind.REDUCTION or node.op.reduction is None:
             continue
         if not _is_large(node, options):
             continue
+        pairs = _Pairs(node, options)
         try:
-            mapping[node] = _Pairs(node, options).made()
+            found[node] = pairs.made(), pairs
         except _Unfit as unfit:
-            options.record.refuse(RULE, node, str(unfit))
+            if pairs.shortens or not pairs.rows:
+                options.record.refuse(RULE, node, str(unfit))
+    if options.target.device == "cpu":
+        _keep_read(graph, found, options)
+    mapping = {node: made for node, (made, _) in found.items()}
     return exchanged(graph, mapping, trace, options, "fuse", RULE)
+
+
+def _keep_read(graph: Graph, found: dict[Node, tuple[Node, _Pairs]], options: Options) -> None:
+    """Leave out reductions of large values that something else reads, too."""
+    roots = set(graph.roots)
+    while True:
+        inside = set(found).union(*(pairs.large for _, pairs in found.values()))
+        read = (
+            node
+            for node, (_, pairs) in found.items()
+            if any(n in roots or not inside.issuperset(graph.users[n]) for n in pairs.large)
+        )
+        left_out = next(read, None)
+        if left_out is None:
+            return
+        options.record.refuse(RULE, left_out, "something else reads the large values")
+        del found[left_out]
 
 
 class _Unfit(Exception):
@@ -99,11 +129,15 @@ class _Pairs:
             for axis in self.kept
             if axis > max(self.axes) and self._is_short(self.value.shape[axis])
         ]
-        self.loops = [*self.axes, *(axis for axis in self.kept if axis not in self.written)]
-        if _count(node, options) < MANY * math.prod(self._extents(self.written)):
+        self.rows = options.target.device == "cpu"
+        results = [axis for axis in self.kept if axis not in self.written]
+        self.loops = [*results, *self.axes] if self.rows else [*self.axes, *results]
+        if not self.rows and _count(node, options) < MANY * math.prod(self._extents(self.written)):
             self.loops.sort()  # threads share a result
         self.limit = _count(self.value, options) // TIMES
         self.built: dict[tuple[Node, Index], Node] = {}
+        self.shortens = bool(self.written)
+        self.large: set[Node] = set()  # what is written out and is not a small array
 
     def _extents(self, axes: list[int]) -> list[Any]:
         return [self.value.shape[axis] for axis in axes]
@@ -128,6 +162,10 @@ class _Pairs:
             axes = tuple(sorted(self.loops.index(axis) for axis in self.axes))
             attrs = {**self.node.attrs, "axes": axes}
             parts.append(self.node.op(whole, **attrs))
+        if self.rows and not self.shortens:
+            raise _Unfit("no axis is short")
+        if self.rows and self.value.dtype != _FLOAT32:
+            raise _Unfit("a processor's vectors of a row are of float32")
         return self._together(parts)
 
     def _together(self, parts: list[Node]) -> Node:
@@ -164,6 +202,8 @@ class _Pairs:
         op = node.op
         if node.ndim == 0:
             return node
+        if _count(node, self.options) > self.limit:
+            self.large.add(node)
         if op.kind is Kind.ELEMENTWISE and not isinstance(node.type, tuple):
             operands = [self._build(o, self._broadcast(o, node, index)) for o in node.inputs]
             return op(*operands, **node.attrs)
@@ -188,6 +228,7 @@ class _Pairs:
 
     def _reduced(self, node: Node, index: Index) -> Node:
         """Return a reduction over short axes, one element after the other."""
+        self.shortens = True
         value = node.inputs[0]
         axes = node.attrs["axes"]
         result: Node | None = None
@@ -248,6 +289,8 @@ class _Pairs:
         front = self.loops[-1] in loops
         order = [*alone, *moving] if front else [*moving, *alone]
         turned = node if order == list(range(node.ndim)) else F.transpose(node, tuple(order))
+        if self.rows and front and turned is not node:
+            turned = F.positive(turned)  # in memory of its own: rows are read along it
         places = [index[at][1] for at in order]
         value = turned[tuple(slice(p, None if p is None else p + 1) for p in places)]
         extents: dict[int, Any] = {index[at][0]: node.shape[at] for at in moving}

@@ -13,6 +13,10 @@ After::
 
 One thread computes one element, in the kernel that computes the operands, or reads the result.
 Products are added one by one: `reassoc`.
+
+On a processor a small matrix times a vector becomes the sum of a row of products, where such rows
+are vectors: `gemm(%0, %1)` is ``sum(multiply(%0, reshape(%1)), axes=(1,))``. A library's call takes
+longer than the product, and what reads the result is then part of the same kernel.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from ...codegen.region.analysis import FULL_ROW
 from ...ir.graph import Graph, Node, Trace
 from ...ops.products.lowered import GEMM
 from ..lowering.buffers import hinted
@@ -36,14 +41,19 @@ TERMS = 16  # of a sum
 SIDE = 32  # rows and columns of each of many products
 NARROW = 8  # columns, and terms, of one tall product
 LEAST = 1 << 12  # elements of a result; fewer take no longer than a launch
+ROWS = 1 << 10  # elements of a matrix whose product with a vector is the sum of a row
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def written_out(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with products of small matrices as elementwise operations."""
     mapping: dict[Node, Node] = {}
+    cpu = options.target.device == "cpu"
     for node in graph.nodes:
-        if node.op is GEMM:
+        if node.op is GEMM and cpu:
+            if _is_small_row(node):
+                mapping[node] = _sum_of_row(node)
+        elif node.op is GEMM:
             reason = _reason(node, options)
             if reason is None:
                 mapping[node] = _sum_of_products(node)
@@ -86,3 +96,25 @@ def _sum_of_products(node: Node) -> Node:
         product = a[..., part] * b[..., part, :]
         total = product if total is None else total + product
     return total  # type: ignore[no-any-return]
+
+
+def _is_small_row(node: Node) -> bool:
+    """Return whether a processor takes a product with a vector as sums of rows, as vectors."""
+    a, b = node.inputs[:2]
+    attrs = node.attrs
+    if node.ndim != 2 or node.shape[1] != 1 or attrs["transpose_a"]:
+        return False
+    if attrs["scaled"] or attrs["accumulate"] or attrs.get("compute"):
+        return False
+    if node.dtype not in DTYPES or a.dtype != node.dtype or b.dtype != node.dtype:
+        return False
+    rows, terms = a.shape
+    if not (isinstance(rows, int) and isinstance(terms, int)) or terms < 2:
+        return False
+    return rows * terms <= ROWS and (rows < FULL_ROW or terms % FULL_ROW == 0)
+
+
+def _sum_of_row(node: Node) -> Node:
+    a, b = node.inputs[:2]
+    row = b if node.attrs["transpose_b"] else F.reshape(b, (1, b.shape[0]))
+    return F.sum(a * row, axis=-1, keepdims=True)  # type: ignore[no-any-return]

@@ -108,7 +108,7 @@ def _step(
     workspace: int | None = None
     scratch: Extent = 0
     if family.role is Role.REGION:
-        moved, scratch = _region_costs(node, max(1, target.threads))
+        moved, scratch = _region_costs(node, max(1, target.threads), vectors=cpu)
     else:
         if node.op.kernel.workspace is not None and (cpu or expression):
             scratch = node.op.kernel.workspace(*[i.type for i in node.inputs], **node.attrs)
@@ -143,14 +143,14 @@ def _refused(node: Node, target: Target) -> tuple[str, str]:
     return "", ""
 
 
-def _region_costs(node: Node, threads: int) -> tuple[Extent, Extent]:
+def _region_costs(node: Node, threads: int, *, vectors: bool) -> tuple[Extent, Extent]:
     bodies: tuple[Graph, ...] = (
         node.attrs["bodies"] if "bodies" in node.attrs else (node.attrs["body"],)
     )
     moved: Extent = 0
     scratch: Extent = 0
     for body in bodies:
-        region = analyze(body)
+        region = analyze(body, vectors=vectors)
         if not isinstance(region, Region):
             raise TypeError(f"{node!r} holds a body that is not one region: {region}")
         moved = moved + region.bytes

@@ -139,7 +139,7 @@ class ArraySteps:
         into = step.node.op.kernel.into
         if into is not None:
             attrs = bind_attributes(step.node.attrs, sizes)
-            if step.workspace is not None:
+            if step.node.op.kernel.workspace is not None and step.workspace is not None:
                 attrs["workspace"] = self._base[step.workspace]
             several = isinstance(step.node.type, tuple)
 

@@ -18,7 +18,9 @@ from .products.tiles import tile_source
 
 __all__ = [
     "BLAS_LEVEL",
+    "COMPLEX_LEVEL",
     "CONVOLUTION_LEVEL",
+    "FOURIER_LEVEL",
     "LAPACK_LEVEL",
     "LINALG_LEVEL",
     "ORDER_LEVEL",
@@ -30,8 +32,10 @@ __all__ = [
     "UPDATE_LEVEL",
     "Fixed",
     "blas_source",
+    "complex_source",
     "convolution_source",
     "fixed_sources",
+    "fourier_source",
     "lapack_source",
     "linalg_source",
     "order_source",
@@ -52,6 +56,8 @@ LINALG_LEVEL = "3"
 UPDATE_LEVEL = "3"
 ORDER_LEVEL = "3"
 SCAN_LEVEL = "3"
+FOURIER_LEVEL = "3"
+COMPLEX_LEVEL = "3"
 SMALL_ORDER = 64  # of matrices that linalg/small.c takes
 
 _DECLARATIONS = """\
@@ -208,6 +214,36 @@ def scan_source(value: str, how: str) -> str:
     return macros + _text("scans")
 
 
+def complex_source(real: str, statements: str, parts: tuple[int, int, int]) -> str:
+    """Return the C source of an elementwise operation on complex numbers.
+
+    `statements` give x and y, the parts of the result, of operands a + b i and c + d i.
+    `parts` tells of two operands and the result whether they are complex, 2, or real, 1; of a
+    second operand that there is not, it is 0.
+    """
+    suffix = "f" if real == "float" else ""
+    macros = {
+        "REAL": real,
+        "FABS(x)": f"__builtin_fabs{suffix}(x)",
+        "SQRT(x)": f"__builtin_sqrt{suffix}(x)",
+        "INFINITE": f"__builtin_inf{suffix}()",
+        "A": parts[0],
+        "B": parts[1],
+        "OUT": parts[2],
+        "RESULT": " ".join(statements.split()),
+    }
+    lines = [f"#define {macro} {text}" for macro, text in macros.items()]
+    return "\n".join([*lines, _text("complex_elementwise")])
+
+
+def fourier_source(real: str) -> str:
+    """Return the C source of Fourier transforms of float or double."""
+    size = _BYTES[real]
+    lane = f"int{8 * size}_t"
+    macros = f"#define REAL {real}\n#define BYTES_OF_REAL {size}\n#define LANE {lane}\n"
+    return macros + _text("fourier")
+
+
 def update_source(value: str, how: str) -> str:
     """Return the C source of updates at positions of elements of a C type.
 
@@ -280,6 +316,7 @@ def fixed_sources() -> Iterator[Fixed]:
             yield Fixed(f"{name}-{digits}", SUPPORT_HEADER + source(real), level)
         yield Fixed(f"order-{digits}", SUPPORT_HEADER + order_source(digits), ORDER_LEVEL)
         yield Fixed(f"scan-{digits}", SUPPORT_HEADER + scan_source(real, "add"), SCAN_LEVEL)
+        yield Fixed(f"fourier-{digits}", SUPPORT_HEADER + fourier_source(real), FOURIER_LEVEL)
         text = SUPPORT_HEADER + update_source(real, "add")
         yield Fixed(f"update-{digits}", text, UPDATE_LEVEL)
         text = SUPPORT_HEADER + linalg_source(real)

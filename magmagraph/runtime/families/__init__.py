@@ -25,6 +25,7 @@ _FILES = (
     "order",
     "linalg",
     "transform",
+    "complex_elementwise",
     "join",
     "nested",
     "collective",

@@ -85,6 +85,7 @@ _NAMES = {
     "ops.elementwise.not_finite": "fmax fmin isneginf isposinf nan_to_num",
     "ops.elementwise.numbers": "deg2rad divmod fmod gcd lcm modf rad2deg sinc",
     "ops.elementwise.polynomials": "polyval vander",
+    "ops.elementwise.quantization": "dequantize quantize",
     "ops.elementwise.rounding": "ceil floor isfinite isinf isnan rint round trunc",
     "ops.elementwise.signs":
         "abs=absolute absolute copysign heaviside nextafter positive sign signbit",

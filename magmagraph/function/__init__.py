@@ -56,7 +56,8 @@ def function(
     precision
         "float32", "tf32", "float16" or "bfloat16": in what float32 products, convolutions and
         attention may be computed; types stay, and gradients in float16 are scaled, see
-        `Function.loss_scale`.
+        `Function.loss_scale`. "int8": products with weights in int8 on the CPU, for functions
+        that do not train them, see `Function.calibrate`.
     passes
         Passes in place of the pipeline, see `mg.passes.default`.
     skip

@@ -34,6 +34,7 @@ from ..ops.random.bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
 from . import files, replay
+from .adapters import Adapting
 from .architecture import build_layer, build_optimizer, describe_layer
 from .changes import checked_changes
 from .compiling import Compiling, no_optimizer
@@ -51,7 +52,7 @@ from .training import History, Training, check_options
 __all__ = ["Model", "NeuralNetwork"]
 
 
-class Model(Compiling, Copying, Saving):
+class Model(Compiling, Copying, Saving, Adapting):
     """A network given by the inputs and outputs of a graph.
 
     Parameters
@@ -126,6 +127,7 @@ class Model(Compiling, Copying, Saving):
         self._functions: dict[Any, Function] = {}
         self._known: dict[Any, Labels] = {}
         self._last: tuple[Labels, bool, dict[str, Any]] | None = None
+        self._frozen: tuple[str, ...] = ()  # paths of weights that `freeze` keeps
         self._epochs = 0  # in all runs of `fit`: every epoch has an order of its own
         self._drawn = 0  # how many steps with random numbers the model did that this is a copy of
         self._set_graph(inputs, outputs)
@@ -171,7 +173,7 @@ class Model(Compiling, Copying, Saving):
                 number += 1
                 name = f"{held.name}_{number}"
             found[name] = Weight(held, held.dtype.kind == "f", True)
-        return found
+        return self._with_frozen(found)
 
     @property
     def trainable(self) -> list[Variable]:
@@ -826,6 +828,9 @@ class NeuralNetwork(Model):
                 message("the network was not built yet", need="the shape of its input",
                         hint="mg.nn.Input(shape) as the first layer")
             )
+
+    def _check_ready(self) -> None:
+        self._check_built()
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name: ``layer/weight``."""

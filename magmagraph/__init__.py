@@ -44,8 +44,8 @@ _NAMES = {
         "CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError ExportError FallbackWarning FeedError "
         "GradientError GraphError LinAlgError MagmagraphError MemoryLimitError MissingFileError "
-        "MissingLibraryError NonFiniteError OnnxError PassError PlanError RanksWarning "
-        "ReentrantError ShapeError ShardingError StorageError UpdateError",
+        "MissingLibraryError NonFiniteError OnnxError OnnxRuleError PassError PlanError "
+        "RanksWarning ReentrantError ShapeError ShardingError StorageError UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
     "function.tracing": "grad jit value_and_grad",

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ...dtypes import canonical, is_float
-from ...errors import BroadcastWarning, MagmagraphError, OnnxError, message
+from ...errors import BroadcastWarning, MagmagraphError, OnnxError, OnnxRuleError, message
 from ...function import Function
 from ...ir import dims
 from ...ir.graph import Node, topological
@@ -20,6 +20,7 @@ from ...ir.scope import scope
 from ...ir.types import FilePath, Shape
 from ...model import Model
 from ...ops.leaf import input, variable
+from .fault import fault_of, fault_of_model
 from .files import DEEPEST, array_of, attribute_of, dtype_of, element_of, library, read_model
 from .narrow import narrow_array, narrow_name
 from .operator import Operator, Value
@@ -136,8 +137,18 @@ def from_onnx(
             name = _identifier(proto.graph.name)
     except MagmagraphError:
         raise
-    except Exception as error:  # what a damaged model makes rules raise depends on the damage
-        raise OnnxError(message(f"{label} is damaged: {type(error).__name__}: {error}")) from error
+    except Exception as error:  # what a damaged model makes us raise depends on the damage
+        fault = fault_of_model(library(), proto)
+        if fault is not None:
+            raise OnnxError(message(f"{label} is damaged: {fault}")) from error
+        raise OnnxRuleError(
+            message(
+                f"{label} could not be read: {type(error).__name__}: {error}",
+                need="a network: onnx's own checks accept the model, so this is a mistake of "
+                "magmagraph",
+                hint="report it with this text, please",
+            )
+        ) from error
     if not as_network:
         options.setdefault("name", name or None)
         return Function(inputs, outputs, **options)
@@ -464,14 +475,43 @@ class _Importer:
             raise OnnxError(
                 message(f"{self.label}: {node.op_type} {name!r}: {error}")
             ) from error
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise OnnxError(
+        except Exception as error:
+            raise self._failed(node, name, schema, values, opsets, error) from error
+        return results if isinstance(results, tuple) else (results,)
+
+    def _failed(
+        self,
+        node: Any,
+        name: str,
+        schema: Any,
+        values: list[Value],
+        opsets: Mapping[str, int],
+        error: Exception,
+    ) -> OnnxError:
+        """Return the error for a rule that raised one of Python's: of the model, or of ours."""
+        if isinstance(error, MemoryError):
+            what = f"{node.op_type} {name!r} takes too much memory"
+            return OnnxError(message(f"{self.label}: {what}"))
+        known = [self.known.of(value) if isinstance(value, Node) else None for value in values]
+        types = [self._type(value) for value in values]
+        fault = fault_of(self.onnx, node, schema, opsets, types, known)
+        if fault is not None:
+            return OnnxError(
                 message(
                     f"{self.label}: {node.op_type} {name!r} has operands or attributes that it "
-                    f"does not take: {type(error).__name__}: {error}"
+                    f"does not take: {fault}"
                 )
-            ) from error
-        return results if isinstance(results, tuple) else (results,)
+            )
+        given = ", ".join(repr(v.type) if isinstance(v, Node) else type(v).__name__ for v in values)
+        return OnnxRuleError(
+            message(
+                f"{self.label}: the rule for {node.op_type} {name!r} failed: "
+                f"{type(error).__name__}: {error}",
+                need=f"a result for the operands {given}: onnx's own checks accept the operator, "
+                "so this is a mistake of magmagraph",
+                hint="report it with this text, please",
+            )
+        )
 
     def _schema(self, type: str, domain: str, opsets: Mapping[str, int]) -> Any:
         if domain not in opsets:

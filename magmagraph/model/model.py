@@ -258,8 +258,9 @@ class Model(Compiling, Copying, Saving, Adapting):
             which the loss of its rows is multiplied. "balanced" takes rows / (classes * rows of the
             class), so that the mean over rows is 1.
         sample_weight : array, optional
-            A weight for each row, shape ``(rows,)``. With weights the loss is the mean over rows of
-            weight times loss, and metrics count all rows alike.
+            A weight for each row, shape ``(rows,)``. With weights, also those of classes, the loss
+            is the mean over rows of weight times loss, and metrics count each row as often as its
+            weight: what they add up of rows is divided by the sum of weights.
         initial_epoch : int
             The number of the first epoch: a run of ``epochs=10, initial_epoch=4`` has 6, which
             have the orders and rates of the last 6 of 10.
@@ -399,7 +400,7 @@ class Model(Compiling, Copying, Saving, Adapting):
     def _evaluated(self, data: Source, batch_size: int) -> dict[str, Any]:
         compiled = self._evaluation(data.labels, data.weighted)
         rows = 0
-        totals: list[Any] = [0.0] * (1 + len(self.metrics))
+        totals: list[Any] = [0.0] * (1 + len(self.metrics) + data.weighted)
         for count, batch in data.epoch(0, batch_size, None, (0, 1)):
             loss, *found = on_host(compiled(*batch))
             totals[0] += float(loss) * count
@@ -408,10 +409,16 @@ class Model(Compiling, Copying, Saving, Adapting):
         return self._result(totals, rows)
 
     def _result(self, totals: Sequence[Any], rows: int) -> dict[str, Any]:
-        """Return what sums over rows say, by name."""
+        """Return what sums over rows say, by name; those of weighted rows end with the weight."""
         record: dict[str, Any] = {"loss": float(totals[0]) / rows}
-        for kind, total in zip(self.metrics, totals[1:], strict=True):
-            record[kind.name] = kind.result(np.asarray(total), rows)
+        found, weight = totals[1 : len(self.metrics) + 1], totals[len(self.metrics) + 1 :]
+        counts: Any = float(weight[0]) if weight else rows
+        if self.metrics and not counts:
+            raise DataError(
+                message("the weights of all rows are 0", need="a row that counts, for metrics")
+            )
+        for kind, total in zip(self.metrics, found, strict=True):
+            record[kind.name] = kind.result(np.asarray(total), counts)
         return record
 
     def predict(self, x: Any, *, batch_size: int = 256) -> Any:

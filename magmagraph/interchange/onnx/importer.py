@@ -21,7 +21,16 @@ from ...ir.types import FilePath, Shape
 from ...model import Model
 from ...ops.leaf import input, variable
 from .fault import fault_of, fault_of_model
-from .files import DEEPEST, array_of, attribute_of, dtype_of, element_of, library, read_model
+from .files import (
+    DEEPEST,
+    array_of,
+    attribute_of,
+    converted,
+    dtype_of,
+    element_of,
+    library,
+    read_model,
+)
 from .narrow import narrow_array, narrow_name
 from .operator import Operator, Value
 from .table import OPERATORS, STATISTICS
@@ -72,7 +81,8 @@ def from_onnx(
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        The model, of opset 13 to 28; of an older one, where its operators have not changed since.
+        The model, of opset 13 to 28. Of an older one operators that have changed since are
+        converted by onnx's own converter.
     trainable : bool or iterable of str, optional
         Which initializers are variables. False: all of float dtype that have axes. True: those that
         training may change, which leaves out running statistics. Or their names. The others are
@@ -133,6 +143,9 @@ def from_onnx(
             # Rows and columns of one dimension make all pairs in ONNX, too.
             warnings.simplefilter("ignore", BroadcastWarning)
             made = _Importer(proto, label, trainable, values or {}, shapes or {})
+            if made.has_older_operators:
+                proto = converted(proto, OLDEST)
+                made = _Importer(proto, label, trainable, values or {}, shapes or {})
             inputs, outputs = made.build()
             name = _identifier(proto.graph.name)
     except MagmagraphError:
@@ -595,8 +608,19 @@ class _Importer:
 
     # ------------------------------------------------------------------ what is supported
 
+    @property
+    def has_older_operators(self) -> bool:
+        """Whether the model is of an older opset, and has operators whose meaning changed."""
+        return self._opsets.get("", OLDEST) < OLDEST and bool(self._missing())
+
     def _check(self) -> None:
         """Raise for all operators at once that are not known here."""
+        missing = self._missing()
+        if missing:
+            raise self._unsupported(missing)
+
+    def _missing(self) -> list[tuple[str, str, str]]:
+        """Return the operators that are not known here: type, name and the reason."""
         missing: list[tuple[str, str, str]] = []
         places: list[tuple[Any, Mapping[str, int], int]] = [(self.model.graph, self._opsets, 0)]
         for function in self.model.functions:
@@ -615,8 +639,7 @@ class _Importer:
                 for attribute in node.attribute:
                     graphs = [attribute.g] if attribute.HasField("g") else []
                     places += [(g, opsets, depth + 1) for g in (*graphs, *attribute.graphs)]
-        if missing:
-            raise self._unsupported(missing)
+        return missing
 
     def _reason(self, node: Any, opsets: Mapping[str, int]) -> str | None:
         """Return why an operator is not supported; None where it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ..ops.products.contraction import MATMUL, matmul
 from ..ops.shape.arrange import TRANSPOSE
 from . import files, replay
 from .torch_weights import Place
-
-if TYPE_CHECKING:
-    from .model import Model
 
 __all__ = ["LowRank", "adapted", "matching"]
 
@@ -88,7 +85,7 @@ class LowRank(Layer):
 
     def __init__(self, net: Any, rank: int, where: Any, factor: float) -> None:
         super().__init__(name="adapted")
-        self._net: Model = net
+        self._net = net
         self.rank, self.factor = count(rank, "lora: rank"), float(factor)
         self._base = net.weights()
         own = net._places()
@@ -274,8 +271,6 @@ class Adapting:
         >>> [held.shape for held in tuned.trainable]
         [(8, 2), (2, 8), (8, 2), (2, 8)]
         """
-        from .model import Model
-
         self._check_ready()
         scale = 1.0 if alpha is None else float(alpha) / count(rank, "lora: rank")
         layer = LowRank(self, rank, where, scale)
@@ -284,10 +279,14 @@ class Adapting:
             "loss": self.loss, "metrics": self.metrics, "regularize": self.regularize,
             "seed": self.seed, **self.options,
         }  # fmt: skip
-        return Model(self.inputs, outputs, **{**same, **options})
+        return self._of_graph(self.inputs, outputs, **{**same, **options})
 
     def _check_ready(self) -> None:
         """Raise where a network has no graph yet."""
+
+    def _of_graph(self, inputs: Any, outputs: Any, **options: Any) -> Any:
+        """Return a model of other inputs and outputs."""
+        raise NotImplementedError
 
     def merge_lora(self) -> Any:
         """Add the products of low rank to the matrices of the network that was adapted; return it.

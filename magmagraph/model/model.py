@@ -156,6 +156,9 @@ class Model(Compiling, Copying, Saving, Adapting):
         self.limits = limits_of(self.outputs, self.inputs, self.layers)
         loss_function(self.loss, None) if self.loss is not None else None
 
+    def _of_graph(self, inputs: Any, outputs: Any, **options: Any) -> Any:
+        return Model(inputs, outputs, **options)
+
     # What it holds.
 
     def weights(self) -> dict[str, Weight]:

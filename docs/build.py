@@ -217,7 +217,8 @@ def _onnx_import() -> list[str]:
         "`mg.from_onnx(path)` gives a compiled function, and with `as_network=True` a network that "
         f"trains. The table has {count} operators. Operators that ONNX defines by others "
         "(`Attention`, `RotaryEmbedding`, `SoftmaxCrossEntropyLoss`, ...) and functions in the "
-        "model are replaced by their definitions. Opsets 13 to 28; symbolic sizes are named "
+        "model are replaced by their definitions. Opsets 13 to 28, older ones through onnx's "
+        "converter; symbolic sizes are named "
         "dimensions. Element types below 8 bits are carried in int8 and uint8, floats below 16 "
         "bits in float32.",
         "```py\n"

@@ -44,8 +44,8 @@ _NAMES = {
         "CompilerUnavailable ConfigError "
         "DTypeError DataError DeviceError DivergedError ExportError FallbackWarning FeedError "
         "GradientError GraphError LinAlgError MagmagraphError MemoryLimitError MissingFileError "
-        "MissingLibraryError NonFiniteError OnnxError PassError PlanError RanksWarning "
-        "ReentrantError ShapeError ShardingError StorageError UpdateError",
+        "MissingLibraryError NonFiniteError OnnxError OnnxRuleError PassError PlanError "
+        "RanksWarning ReentrantError ShapeError ShardingError StorageError UpdateError",
     "function": "Function function synchronize",
     "function.substitute": "substitute",
     "function.tracing": "grad jit value_and_grad",
@@ -85,6 +85,7 @@ _NAMES = {
     "ops.elementwise.not_finite": "fmax fmin isneginf isposinf nan_to_num",
     "ops.elementwise.numbers": "deg2rad divmod fmod gcd lcm modf rad2deg sinc",
     "ops.elementwise.polynomials": "polyval vander",
+    "ops.elementwise.quantization": "dequantize quantize",
     "ops.elementwise.rounding": "ceil floor isfinite isinf isnan rint round trunc",
     "ops.elementwise.signs":
         "abs=absolute absolute copysign heaviside nextafter positive sign signbit",

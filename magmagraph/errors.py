@@ -45,6 +45,7 @@ __all__ = [
     "MissingLibraryError",
     "NonFiniteError",
     "OnnxError",
+    "OnnxRuleError",
     "PassError",
     "PathError",
     "PlanError",
@@ -184,6 +185,10 @@ class OnnxError(DataError):
 
     operators: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+
+
+class OnnxRuleError(OnnxError):
+    """The rule of an ONNX operator failed on what onnx's own checks accept: a mistake of ours."""
 
 
 class MissingFileError(DataError, FileNotFoundError):

@@ -51,7 +51,8 @@ def function(
     device: "auto" (a GPU where one can be used), "cpu", "cuda", or "cuda:1".
     precision: "float32", "tf32", "float16" or "bfloat16": in what float32 products, convolutions
         and attention may be computed; types stay, and gradients in float16 are scaled, see
-        `Function.loss_scale`.
+        `Function.loss_scale`. "int8": products with weights in int8 on the CPU, for functions that
+        do not train them, see `Function.calibrate`.
     passes: Passes in place of the pipeline, see `mg.passes.default`.
     skip: Names of optional passes to leave out.
     distribute: How it is spread over ranks: `mg.distributed.DataParallel`, say.

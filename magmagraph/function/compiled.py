@@ -67,7 +67,7 @@ from .structure import Structure
 
 __all__ = ["PRECISIONS", "Function", "check_settings"]
 
-PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16", "int8")
 
 
 class Function:
@@ -937,6 +937,11 @@ class Function:
         return found_in(self._user_updates)
 
     @property
+    def precision(self) -> str:
+        """The precision of products that passes go by: "float32" where their pass is left out."""
+        return self._lowered()
+
+    @property
     def updated(self) -> tuple[Variable, ...]:
         """The variables that a call updates, in order, with the function's own counters."""
         return tuple(cast(Variable, target) for target, _ in self._user_updates)
@@ -1147,6 +1152,69 @@ class Function:
         device = self.device
         store = default_choices()
         return peaks(device, machine(device), seen, store, caches(device), compiled=type(self))
+
+    def calibrate(self, *feeds: Any, **named: Any) -> Self:
+        """Measure the ranges of what int8 products read, and keep them; returns the function.
+
+        A function of ``precision="int8"`` finds the largest magnitude of each row at each call.
+        Once calibrated it rounds by constants instead: less work, and one scale for all rows,
+        which loses more digits. Call it for several typical batches: ranges grow.
+
+        Parameters
+        ----------
+        feeds, named
+            As for a call. Variables keep what they hold.
+
+        Raises
+        ------
+        ConfigError
+            The function has another precision, or no product of int8.
+
+        Notes
+        -----
+        What a later call feeds beyond the ranges is cut to them, and NaN becomes 0.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> import numpy as np
+        >>> x = mg.input("x", shape=("n", 64))
+        >>> W = mg.var("W", init=np.eye(64, dtype="float32"))
+        >>> f = mg.function([x], x @ W, precision="int8", device="cpu")
+        >>> f.calibrate(np.full((1, 64), 2.54)).calibrate(np.ones((1, 64)))(np.ones((1, 64)))[0, 0]
+        np.float32(1.0)
+        """
+        from ..inspect.calibration import ranges
+
+        with self._as_rank():
+            found = ranges(self, feeds, named)
+        with self._exclusive():
+            before = self._settings["options"].get("activation_ranges") or [0.0] * len(found)
+            if len(before) != len(found):
+                raise ConfigError(
+                    message(
+                        f"calibrate finds {len(found)} products of int8, and found {len(before)} "
+                        "before",
+                        hint="a new function, calibrated with feeds of one kind",
+                    )
+                )
+            largest = [max(pair) for pair in zip(before, found, strict=True)]
+            self._settings["options"] = {
+                **self._settings["options"], "activation_ranges": largest
+            }
+            self._forget()
+        return self
+
+    def _forget(self) -> None:
+        """Forget what was compiled, to be compiled with other settings."""
+        self._compiled = self._report = self._last = None
+        self._last_shapes = ()
+        self._bound.clear()
+        self._causes.clear()
+        self._spare = {}
+        self.trace = Trace()
+        with collection_paused():
+            self.source_graph = self._frozen(self._user_outputs, self._user_updates, self.trace)
 
     def ablate(self, *feeds: Any, **named: Any) -> Any:
         """Return the time and memory that each optional pass gains; commits nothing."""

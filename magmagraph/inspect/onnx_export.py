@@ -25,6 +25,7 @@ from ..ir.op import Kind, Op, describe
 from ..ir.types import Extent, FilePath, Type
 from ..ops.rules.onnx_forms import first, item
 from ..ops.rules.onnx_pairs import Pairs
+from ..passes.precision.integers import with_float_products
 from .onnx_dtypes import accepted, allowed, type_parameters
 
 OPSET = 21
@@ -39,7 +40,9 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
 
     what (Function, Model, Node, or a list, tuple or dict of nodes): Of a function, the program as
         it was written: its outputs, then the new values of variables under the name ``new(W)``. Of
-        a model, what predicts. Of nodes, what is below them.
+        a model, what predicts. Of nodes, what is below them. Products of a function of
+        ``precision="int8"`` are written with ``QuantizeLinear`` and ``DequantizeLinear`` around
+        them, and their weights in int8.
     path: Where to write it, ``model.onnx``; not at all unless given. Variables of more than 1 GiB
         stand beside it, in ``model.onnx.data``.
     returns (onnx.ModelProto): Of IR version 10 and opset 21, checked. Named dimensions are its
@@ -97,6 +100,8 @@ def _library() -> Any:
 def _ends(what: Any) -> tuple[list[Node], list[tuple[str, Node]]]:
     """Return the inputs and the named outputs of whatever is to be written."""
     source = getattr(what, "source_graph", what)
+    if isinstance(source, Graph) and getattr(what, "precision", "") == "int8":
+        source = with_float_products(what.report["precision"].graphs[1])
     if isinstance(source, Graph):
         outputs = [(node.name or f"output_{i}", node) for i, node in enumerate(source.outputs)]
         outputs += [(f"new({variable.name})", value) for variable, value in source.updates]

@@ -15,6 +15,7 @@ from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.leaf import Variable, input
 from ..ops.random.bits import streams_from
+from ..ops.reduction.primitives import sum
 from ..ops.reduction.statistics import mean
 from ..optimizer import Optimizer
 from ..regularize import Penalty
@@ -160,11 +161,16 @@ class Compiling:
             for decay, members in groups.items()
         ]
 
-    def _reported(self, outputs: Sequence[Node], labels: Labels, loss: Node) -> list[Node]:
-        return [
-            loss,
-            *(m.batch(outputs[0], labels.node, self._probabilities) for m in self.metrics),
-        ]
+    def _reported(
+        self, outputs: Sequence[Node], labels: Labels, loss: Node, weights: Node | None
+    ) -> list[Node]:
+        """Return the loss and the statistic of each metric; of weighted rows, their weight last."""
+        given = outputs[0], labels.node
+        if weights is None:
+            return [loss, *(m.batch(*given, self._probabilities) for m in self.metrics)]
+        counts = cast(weights, np.float64)
+        found = [m._weighted(*given, counts, self._probabilities) for m in self.metrics]
+        return [loss, *found, sum(counts)]
 
     def _asked(self, labels: Labels) -> tuple[Any, ...]:
         """Return what, beside the network, a compiled function was made for."""
@@ -197,7 +203,7 @@ class Compiling:
                 total,
                 self._groups(),
                 inputs=[*self.inputs, labels.node, *([] if weights is None else [weights])],
-                outputs=self._reported(outputs, labels, total),
+                outputs=self._reported(outputs, labels, total, weights),
                 name="training step",
                 **{**self.options, **options},
             )
@@ -220,7 +226,7 @@ class Compiling:
             total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
             self._functions[place] = function(
                 [*self.inputs, labels.node, *([] if weights is None else [weights])],
-                self._reported(outputs, labels, total),
+                self._reported(outputs, labels, total, weights),
                 name="evaluation",
                 default_updates=False,
                 **self.options,

@@ -34,6 +34,7 @@ from ..ops.random.bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
 from . import files, replay
+from .adapters import Adapting
 from .architecture import build_layer, build_optimizer, describe_layer
 from .changes import checked_changes
 from .compiling import Compiling, no_optimizer
@@ -51,7 +52,7 @@ from .training import History, Training, check_options
 __all__ = ["Model", "NeuralNetwork"]
 
 
-class Model(Compiling, Copying, Saving):
+class Model(Compiling, Copying, Saving, Adapting):
     """A network given by the inputs and outputs of a graph.
 
     Parameters
@@ -126,6 +127,7 @@ class Model(Compiling, Copying, Saving):
         self._functions: dict[Any, Function] = {}
         self._known: dict[Any, Labels] = {}
         self._last: tuple[Labels, bool, dict[str, Any]] | None = None
+        self._frozen: tuple[str, ...] = ()  # paths of weights that `freeze` keeps
         self._epochs = 0  # in all runs of `fit`: every epoch has an order of its own
         self._drawn = 0  # how many steps with random numbers the model did that this is a copy of
         self._set_graph(inputs, outputs)
@@ -154,6 +156,9 @@ class Model(Compiling, Copying, Saving):
         self.limits = limits_of(self.outputs, self.inputs, self.layers)
         loss_function(self.loss, None) if self.loss is not None else None
 
+    def _of_graph(self, inputs: Any, outputs: Any, **options: Any) -> Any:
+        return Model(inputs, outputs, **options)
+
     # What it holds.
 
     def weights(self) -> dict[str, Weight]:
@@ -171,7 +176,7 @@ class Model(Compiling, Copying, Saving):
                 number += 1
                 name = f"{held.name}_{number}"
             found[name] = Weight(held, held.dtype.kind == "f", True)
-        return found
+        return self._with_frozen(found)
 
     @property
     def trainable(self) -> list[Variable]:
@@ -256,8 +261,9 @@ class Model(Compiling, Copying, Saving):
             which the loss of its rows is multiplied. "balanced" takes rows / (classes * rows of the
             class), so that the mean over rows is 1.
         sample_weight : array, optional
-            A weight for each row, shape ``(rows,)``. With weights the loss is the mean over rows of
-            weight times loss, and metrics count all rows alike.
+            A weight for each row, shape ``(rows,)``. With weights, also those of classes, the loss
+            is the mean over rows of weight times loss, and metrics count each row as often as its
+            weight: what they add up of rows is divided by the sum of weights.
         initial_epoch : int
             The number of the first epoch: a run of ``epochs=10, initial_epoch=4`` has 6, which
             have the orders and rates of the last 6 of 10.
@@ -397,7 +403,7 @@ class Model(Compiling, Copying, Saving):
     def _evaluated(self, data: Source, batch_size: int) -> dict[str, Any]:
         compiled = self._evaluation(data.labels, data.weighted)
         rows = 0
-        totals: list[Any] = [0.0] * (1 + len(self.metrics))
+        totals: list[Any] = [0.0] * (1 + len(self.metrics) + data.weighted)
         for count, batch in data.epoch(0, batch_size, None, (0, 1)):
             loss, *found = on_host(compiled(*batch))
             totals[0] += float(loss) * count
@@ -406,10 +412,16 @@ class Model(Compiling, Copying, Saving):
         return self._result(totals, rows)
 
     def _result(self, totals: Sequence[Any], rows: int) -> dict[str, Any]:
-        """Return what sums over rows say, by name."""
+        """Return what sums over rows say, by name; those of weighted rows end with the weight."""
         record: dict[str, Any] = {"loss": float(totals[0]) / rows}
-        for kind, total in zip(self.metrics, totals[1:], strict=True):
-            record[kind.name] = kind.result(np.asarray(total), rows)
+        found, weight = totals[1 : len(self.metrics) + 1], totals[len(self.metrics) + 1 :]
+        counts: Any = float(weight[0]) if weight else rows
+        if self.metrics and not counts:
+            raise DataError(
+                message("the weights of all rows are 0", need="a row that counts, for metrics")
+            )
+        for kind, total in zip(self.metrics, found, strict=True):
+            record[kind.name] = kind.result(np.asarray(total), counts)
         return record
 
     def predict(self, x: Any, *, batch_size: int = 256) -> Any:
@@ -826,6 +838,9 @@ class NeuralNetwork(Model):
                 message("the network was not built yet", need="the shape of its input",
                         hint="mg.nn.Input(shape) as the first layer")
             )
+
+    def _check_ready(self) -> None:
+        self._check_built()
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name: ``layer/weight``."""

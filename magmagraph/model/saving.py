@@ -162,10 +162,12 @@ class Saving:
 
     def _places(self) -> list[Place]:
         """Return the weights by attribute path."""
+        return self._places_of(self.weights())
+
+    def _places_of(self, weights: dict[str, Weight]) -> list[Place]:
         labelled = [(self._labels[id(layer)], layer) for layer in self.layers]
         inside = {v for layer in self.layers for v in layer.variables}
-        loose = {k: w for k, w in self.weights().items() if w.variable not in inside}
-        return places(labelled, loose)
+        return places(labelled, {k: w for k, w in weights.items() if w.variable not in inside})
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the values of all weights by attribute path: ``encoder.0.attention.query.kernel``.

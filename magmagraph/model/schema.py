@@ -120,7 +120,8 @@ CHECKPOINT = table(
     },
     {"optimizer": text(200), "first_epoch": whole(), "initial_epoch": whole(), **_OLDER},
 )
-_KINDS: dict[str, Schema] = {"model": MODEL, "checkpoint": CHECKPOINT}
+ADAPTERS = table({**_COMMON, "rank": whole(1), "factor": number()})
+_KINDS: dict[str, Schema] = {"model": MODEL, "checkpoint": CHECKPOINT, "adapters": ADAPTERS}
 _OF_ANY_KIND = table({**_COMMON, "kind": one_of(*_KINDS)}, others=anything)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,36 +121,16 @@ def places(layers: Sequence[tuple[str, Layer]], loose: Mapping[str, Weight]) -> 
     found: list[Place] = []
     known: set[Any] = set()
     for label, layer in holders:
-        for place in _inside("" if len(holders) == 1 and not loose else label, layer, ()):
-            if place.weight.variable not in known:
-                known.add(place.weight.variable)
-                found.append(place)
+        weights = {weight.variable: weight for weight in layer.weights().values()}
+        path = "" if len(holders) == 1 and not loose else label
+        for at, variable, around in layer._placed(path):
+            if variable in weights and variable not in known:
+                known.add(variable)
+                found.append(Place(at, weights[variable], around))
     for name, weight in loose.items():
         if weight.variable not in known:
             found.append(Place(name.replace("/", "."), weight, ()))
     return found
-
-
-def _inside(path: str, layer: Layer, around: tuple[tuple[str, Layer], ...]) -> Iterator[Place]:
-    around = (*around, (path, layer))
-    known = {weight.variable: weight for weight in layer.weights().values()}
-    names = {weight.variable: name for name, weight in layer._weights.items()}
-    for key, member in layer._held():
-        if not isinstance(member, Layer) and _is_weight(member, known) and member not in names:
-            names[member] = key
-    for variable, name in names.items():
-        if variable in known:
-            yield Place(_joined(path, name.replace("/", ".")), known[variable], around)
-    seen: set[int] = set()
-    for key, member in layer._held():
-        if isinstance(member, Layer) and id(member) not in seen:
-            seen.add(id(member))
-            inner = key.removeprefix("members/").replace("/", ".")
-            yield from _inside(_joined(path, inner), member, around)
-
-
-def _is_weight(member: Any, known: Mapping[Any, Weight]) -> bool:
-    return any(member is variable for variable in known)
 
 
 def _joined(path: str, name: str) -> str:

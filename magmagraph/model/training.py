@@ -171,7 +171,7 @@ class Training(Resumable):
         self._progress = progress if self._team.is_first else None
         if progress is not None:
             self.callbacks.append(progress)
-        self._totals: list[Any] = [0.0] * (1 + len(model.metrics))
+        self._totals: list[Any] = [0.0] * (1 + len(model.metrics) + self.data.weighted)
         self._rows = 0
         self._left: Iterator[tuple[int, tuple[np.ndarray, ...]]] | None = None
         self._passes = 0  # over the data, where epochs are numbers of steps

@@ -281,14 +281,18 @@ class Layer:
     # What it holds.
 
     def _held(self) -> Iterator[tuple[str, Any]]:
-        """Yield what is in its attributes, and in lists and dicts there, with a name for each."""
+        """Yield what is in its attributes, and in lists and dicts there, with a name for each.
+
+        Those in ``members`` have no name before their own.
+        """
         for key, value in vars(self).items():
             if key == "arguments":
                 continue
+            before = "" if key == "members" else f"{key}/"
             if isinstance(value, Mapping):
-                yield from ((f"{key}/{name}", member) for name, member in value.items())
+                yield from ((f"{before}{name}", member) for name, member in value.items())
             elif isinstance(value, (list, tuple)):
-                yield from ((f"{key}/{i}", member) for i, member in enumerate(value))
+                yield from ((f"{before}{i}", member) for i, member in enumerate(value))
             else:
                 yield key, value
 
@@ -297,7 +301,7 @@ class Layer:
         found: dict[str, Layer] = {}
         for key, member in self._held():
             if isinstance(member, Layer) and not is_among(member, found.values()):
-                found[key.removeprefix("members/").replace("/", ".")] = member
+                found[key.replace("/", ".")] = member
         return found
 
     @property
@@ -329,17 +333,25 @@ class Layer:
         (['0.attention.query.kernel', '0.attention.query.bias'], '1.bias')
         """
         found: dict[str, Weight] = {}
-        own = {weight.variable: name for name, weight in self._own_weights().items()}
         weights = {weight.variable: weight for weight in self.weights().values()}
-        for variable_, name in own.items():
-            found[name.replace("/", ".")] = weights[variable_]
-        known = set(own)
-        for key, child in self._sublayers().items():
-            for path, weight in child.paths().items():
-                if weight.variable not in known:
-                    known.add(weight.variable)
-                    found[f"{key}.{path}"] = weights[weight.variable]
+        for path, held, _ in self._placed():
+            if held in weights:
+                found[path] = weights.pop(held)
         return found
+
+    def _placed(
+        self, path: str = "", around: tuple[tuple[str, Layer], ...] = ()
+    ) -> Iterator[tuple[str, Variable, tuple[tuple[str, Layer], ...]]]:
+        """Yield its variables by attribute path, each with the layers around it, outermost first.
+
+        A variable is yielded for every path that leads to it, those outside of sublayers first.
+        """
+        around = (*around, (path, self))
+        before = f"{path}." if path else ""
+        for name, weight in self._own_weights().items():
+            yield before + name.replace("/", "."), weight.variable, around
+        for key, child in self._sublayers().items():
+            yield from child._placed(before + key, around)
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name, those of sublayers as ``sublayer/name``."""

@@ -41,6 +41,9 @@ class Options:
         "allow" or "raise".
     precision, deterministic
         As given to `mg.function`; the precision is "float32" where the pass is left out.
+    activation_ranges
+        For int8: the largest magnitudes of what the weights' products read, in the order of the
+        graph, as `Function.calibrate` measured them; empty where each call measures.
     loss_scale_growth
         After as many steps with finite gradients the scale of float16's losses is doubled.
     distribute
@@ -63,6 +66,7 @@ class Options:
     reduce_to_gemv: str = "measured"
     nan: str = "allow"
     precision: str = "float32"
+    activation_ranges: tuple[float, ...] = ()
     loss_scale_growth: int = 2000
     deterministic: bool = False
     distribute: Any = None
@@ -86,6 +90,7 @@ class Options:
                 raise PassError(
                     message(f"there is no option {name!r}", need=f"one of {', '.join(names)}")
                 )
+        given["activation_ranges"] = _ranges(given.get("activation_ranges", ()))
         options = cls(**{"tuning": config.tuning, **given})
         if options.reduce_to_gemv not in ("always", "never", "measured"):
             raise PassError(
@@ -99,6 +104,22 @@ class Options:
                 message(f"loss_scale_growth={options.loss_scale_growth}", need="at least 1 step")
             )
         return options
+
+
+def _ranges(given: Any) -> tuple[float, ...]:
+    """Return the ranges of a calibration, which files hold as a list."""
+    listed = isinstance(given, (list, tuple))
+    if not listed or not all(
+        isinstance(largest, (int, float)) and 0 <= largest < float("inf") for largest in given
+    ):
+        raise PassError(
+            message(
+                f"activation_ranges={given!r:.60}",
+                need="a list of finite magnitudes",
+                hint="f.calibrate(*feeds), which measures them",
+            )
+        )
+    return tuple(map(float, given))
 
 
 PassFunction = Callable[[Graph, Trace, Options], Any]
@@ -272,7 +293,7 @@ def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
 
 
 # Options that are for users to set, and the arguments of `mg.function` that set others.
-USERS_OPTIONS = ("reduce_to_gemv", "loss_scale_growth", "tuning")
+USERS_OPTIONS = ("reduce_to_gemv", "loss_scale_growth", "tuning", "activation_ranges")
 SETTINGS = (
     "nan", "precision", "deterministic", "device", "distribute", "compile_budget", "memory_limit"
 )  # fmt: skip

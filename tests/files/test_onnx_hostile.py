@@ -139,3 +139,59 @@ def test_large_constants_are_not_computed_ahead() -> None:
     step = helper.make_node("Constant", [], ["w2"], value_int=1)
     with pytest.raises(mg.OnnxError, match="numbers from 0 to 1099511627776 in steps of 1"):
         mg.from_onnx(small(ends, [step, *nodes]))
+
+
+def test_a_mistake_of_a_rule_is_not_blamed_on_the_model(monkeypatch: Any) -> None:
+    def failing(operator: Any) -> Any:
+        return operator.nodes[7].shape[0] // 0
+
+    monkeypatch.setitem(importer.OPERATORS, ("", "MatMul"), failing)
+    with pytest.raises(mg.OnnxRuleError, match="rule for MatMul 'y' failed: IndexError") as caught:
+        mg.from_onnx(small(weight()))
+    assert "a mistake of magmagraph" in str(caught.value)
+    assert "float32[n, 4]" in str(caught.value)
+    # The same failure for a model that onnx refuses is the model's.
+    wrong = onnx.numpy_helper.from_array(np.ones((5, 3), np.float32), "w")
+    with pytest.raises(mg.OnnxError, match="does not take: .*[Ii]ncompatible dim") as caught:
+        mg.from_onnx(small(wrong))
+    assert not isinstance(caught.value, mg.OnnxRuleError)
+    ints = onnx.numpy_helper.from_array(np.ones((4, 3), np.int32), "w")
+    with pytest.raises(mg.OnnxError, match="operand 1 is int32, and another one float"):
+        mg.from_onnx(small(ints))
+    odd = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], nothing=1)
+    with pytest.raises(mg.OnnxError, match="Unrecognized attribute: nothing"):
+        mg.from_onnx(small(weight(), [odd]))
+    monkeypatch.setattr(importer._Importer, "build", lambda self: {}["key"])
+    with pytest.raises(mg.OnnxRuleError, match="could not be read: KeyError"):
+        mg.from_onnx(mg.to_onnx(mg.tanh(mg.input("x", ("n", 4)))))
+    with pytest.raises(mg.OnnxError, match="is damaged: .* is required but missing"):
+        mg.from_onnx(small(weight()))  # whose output says no type
+
+
+def test_damaged_attributes_and_operands(rng: np.random.Generator) -> None:
+    """What is changed in the model's structure is an error of the model, and never of a rule."""
+    x = mg.input("x", ("n", 3, 8, 8))
+    kernel = mg.var("k", shape=(4, 3, 3, 3), init=mg.init.he_normal(seed=0))
+    y = mg.concatenate([mg.relu(mg.conv2d(x, kernel, padding="same"))[:, ::2]] * 2, axis=1)
+    content = mg.to_onnx(mg.mean(mg.sort(y, axis=1), axis=(2, 3))).SerializeToString()
+    for _ in range(60):
+        model = onnx.ModelProto.FromString(content)
+        node = model.graph.node[int(rng.integers(len(model.graph.node)))]
+        tensors = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.INT64]
+        value = int(rng.choice([-1, 0, 2, 9, -7, 1 << 40]))
+        if node.attribute and rng.integers(2):
+            attribute = node.attribute[int(rng.integers(len(node.attribute)))]
+            attribute.i = value
+            attribute.ints[:] = [value for _ in attribute.ints]
+        elif rng.integers(2):
+            node.input[int(rng.integers(len(node.input)))] = "x"
+        else:
+            tensor = tensors[int(rng.integers(len(tensors)))]
+            count = len(tensor.raw_data) // 8
+            tensor.raw_data = np.full(count, value, np.int64).tobytes()
+        try:
+            mg.from_onnx(model.SerializeToString())
+        except mg.OnnxRuleError:
+            raise
+        except mg.OnnxError:
+            pass

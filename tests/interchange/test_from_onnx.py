@@ -337,3 +337,16 @@ def test_what_is_no_model() -> None:
         mg.from_onnx("/no/such/model.onnx")
     with pytest.raises(mg.OnnxError, match="is of opset 99"):
         mg.from_onnx(model_of([], [], [], opset=99))
+
+
+def test_older_models_are_converted() -> None:
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Squeeze", ["x"], ["a"], axes=[1]),  # an attribute before opset 13
+         helper.make_node("Clip", ["a"], ["y"], min=-1.0, max=2.0)],  # before opset 11
+        "g", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 1])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+    (made,) = mg.from_onnx(model)(np.array([[-3.0], [0.5], [7.0]], np.float32))
+    np.testing.assert_array_equal(made, np.array([-1.0, 0.5, 2.0], np.float32))

@@ -133,6 +133,40 @@ def test_weights_of_rows_and_classes_are_those_of_repeated_rows():
     assert loss == pytest.approx(float((each * balanced[Y]).mean()), rel=1e-5)
 
 
+def test_metrics_count_rows_as_often_as_their_weights():
+    """The last batch has fewer rows: sums over rows, and of weights, are exact."""
+    counts = 1 + np.arange(50) % 3
+    again = np.repeat(np.arange(50), counts)
+    names = ["accuracy", "f1_macro", "confusion", "top_2", "perplexity"]
+    net = small(metrics=names, optimizer=mg.optimizer.SGD(0.0))
+    for size in (7, 50):
+        found = net.evaluate(X, Y, sample_weight=counts, batch_size=size)
+        wanted = net.evaluate(X[again], Y[again], batch_size=64)
+        for name in names:
+            np.testing.assert_allclose(found[net_name(net, name)], wanted[net_name(net, name)])
+        # Also while training; here the rate is zero.
+        history = net.fit(X, Y, sample_weight=counts, batch_size=size, verbose=0)
+        np.testing.assert_allclose(history["accuracy"][0], wanted["accuracy"], rtol=1e-6)
+    by_class = net.fit(X, Y, class_weight={0: 2.0, 1: 0.0, 2: 5.0}, batch_size=7, verbose=0,
+                       validation_data=(X, Y, counts))  # fmt: skip
+    weights = np.array([2.0, 0.0, 5.0])[Y]
+    right = net.predict(X).argmax(1) == Y
+    assert by_class["accuracy"][0] == pytest.approx((right * weights).sum() / weights.sum())
+    assert by_class["val_accuracy"][0] == pytest.approx(wanted["accuracy"])
+    with pytest.raises(mg.DataError, match="the weights of all rows are 0"):
+        net.evaluate(X, Y, sample_weight=np.zeros(50))
+    regression = small(1, "mse", metrics=["r2", "mae", lambda y, t: mg.mean(mg.abs(y - t))])
+    target = X[:, :1] + 3
+    found = regression.evaluate(X, target, sample_weight=counts, batch_size=8)
+    wanted = regression.evaluate(X[again], target[again])
+    for name in found.keys() - {"loss"}:
+        assert found[name] == pytest.approx(wanted[name], rel=1e-5), name
+
+
+def net_name(net: mg.Model, name: str) -> str:
+    return next(kind.name for kind in net.metrics if kind.name.startswith(name.split("_")[0]))
+
+
 def test_weights_come_with_batches():
     weights = np.linspace(0.5, 2, 50)
     arrays, loaded, classes = small(), small(), small()

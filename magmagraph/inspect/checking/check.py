@@ -34,6 +34,7 @@ VERSION = 1  # of the JSON text
 BASELINE = "source"
 RUN = "run"
 _MARGIN = 4.0  # multiples of the baseline's own error that rounding in another order may reach
+_SHOWN = 5  # products whose errors are listed
 _FLIPS = 0.01  # share of decisions that rounding may turn over at ties
 _ORDER: tuple[Numerics, ...] = ("exact", "stable", "reassoc", "half")
 
@@ -316,6 +317,23 @@ class _Checker:
             for node, source in standing.items()
             if node not in old_nodes and source in self.noise
         }
+        if self.numerics.get(name) == "half":
+            self._note_products(name, standing)
+
+    def _note_products(self, name: str, standing: Mapping[Node, Node]) -> None:
+        """List what the products that lose digits most lose."""
+        lost = [
+            (error, standing[node])
+            for node, error in self.result.pass_errors[name].items()
+            if standing[node].op.policy == "allow"
+        ]
+        lost.sort(key=lambda pair: -pair[0])
+        for error, source in lost[:_SHOWN]:
+            made = (self.trace.sources.get(source) or [source])[0]
+            self.result.notes.append(f"{name}: {describe(made)} errs by {error:.1e}")
+        if len(lost) > _SHOWN:
+            rest = len(lost) - _SHOWN
+            self.result.notes.append(f"{name}: {rest} more products err by less")
 
     def _first_not_finite(self) -> None:
         for node in self.source.nodes:

@@ -14,8 +14,12 @@ from ...errors import MissingFileError, MissingLibraryError, OnnxError, message
 from ...files.reading import Damaged, open_file, read_file, reading
 from ...ir.types import FilePath
 
-__all__ = ["DEEPEST", "array_of", "attribute_of", "dtype_of", "element_of", "library", "read_model"]
+__all__ = [
+    "DEEPEST", "array_of", "attribute_of", "converted", "dtype_of", "element_of", "library",
+    "read_model",
+]  # fmt: skip
 
+_SCAN_CHANGED = 9  # the opset
 DEEPEST = 50  # graphs and functions inside of each other
 _LARGEST_EXTENT = (1 << 63) - 1
 _INLINE = (
@@ -71,6 +75,34 @@ def read_model(given: FilePath | bytes | Any) -> tuple[Any, str]:
                 with reading(label, "is damaged", OnnxError, passing=MissingFileError):
                     _bring(tensor, folder, label)
     return model, label
+
+
+def converted(model: Any, opset: int) -> Any:
+    """Return a model of another opset by onnx's own converter; itself where that cannot be had.
+
+    The converter is C++ and sees only what onnx's checks accept. It does not change `Scan` of
+    opset 8, which had an axis of batches.
+    """
+    onnx = library()
+    version = next((e.version for e in model.opset_import if e.domain in ("", "ai.onnx")), opset)
+    if version < _SCAN_CHANGED and any(node.op_type == "Scan" for node in _nodes(model)):
+        return model
+    try:
+        onnx.checker.check_model(model, full_check=True)
+        made = onnx.version_converter.convert_version(model, opset)
+    except Exception:  # of several kinds; who reads the model names what is not supported
+        return model
+    return made
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    """Yield the operators of a model, those of graphs inside of operators too."""
+    places = [model.graph, *model.functions]
+    while places:
+        for node in places.pop().node:
+            yield node
+            for attribute in node.attribute:
+                places += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def _parsed(onnx: Any, content: bytes, label: str) -> Any:

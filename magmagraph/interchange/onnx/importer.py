@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ...dtypes import canonical, is_float
-from ...errors import BroadcastWarning, MagmagraphError, OnnxError, message
+from ...errors import BroadcastWarning, MagmagraphError, OnnxError, OnnxRuleError, message
 from ...function import Function
 from ...ir import dims
 from ...ir.docstrings import documented
@@ -21,7 +21,17 @@ from ...ir.scope import scope
 from ...ir.types import FilePath, Shape
 from ...model import Model
 from ...ops.leaf import input, variable
-from .files import DEEPEST, array_of, attribute_of, dtype_of, element_of, library, read_model
+from .fault import fault_of, fault_of_model
+from .files import (
+    DEEPEST,
+    array_of,
+    attribute_of,
+    converted,
+    dtype_of,
+    element_of,
+    library,
+    read_model,
+)
 from .narrow import narrow_array, narrow_name
 from .operator import Operator, Value
 from .table import OPERATORS, STATISTICS
@@ -70,8 +80,8 @@ def from_onnx(
 ) -> Function | Model:
     """Return an ONNX model as a compiled function, or as a network that trains.
 
-    model (path, bytes or onnx.ModelProto): The model, of opset 13 to 28; of an older one, where its
-        operators have not changed since.
+    model (path, bytes or onnx.ModelProto): The model, of opset 13 to 28. Of an older one, operators
+        that have changed since are converted by onnx's own converter.
     trainable (bool or iterable of str, optional): Which initializers are variables. False: all of
         float dtype that have axes. True: those that training may change, which leaves out running
         statistics. Or their names. The others are constants.
@@ -118,12 +128,25 @@ def from_onnx(
             # Rows and columns of one dimension make all pairs in ONNX, too.
             warnings.simplefilter("ignore", BroadcastWarning)
             made = _Importer(proto, label, trainable, values or {}, shapes or {})
+            if made.has_older_operators:
+                proto = converted(proto, OLDEST)
+                made = _Importer(proto, label, trainable, values or {}, shapes or {})
             inputs, outputs = made.build()
             name = _identifier(proto.graph.name)
     except MagmagraphError:
         raise
-    except Exception as error:  # what a damaged model makes rules raise depends on the damage
-        raise OnnxError(message(f"{label} is damaged: {type(error).__name__}: {error}")) from error
+    except Exception as error:  # what a damaged model makes us raise depends on the damage
+        fault = fault_of_model(library(), proto)
+        if fault is not None:
+            raise OnnxError(message(f"{label} is damaged: {fault}")) from error
+        raise OnnxRuleError(
+            message(
+                f"{label} could not be read: {type(error).__name__}: {error}",
+                need="a network: onnx's own checks accept the model, so this is a mistake of "
+                "magmagraph",
+                hint="report it with this text, please",
+            )
+        ) from error
     if not as_network:
         options.setdefault("name", name or None)
         return Function(inputs, outputs, **options)
@@ -452,14 +475,43 @@ class _Importer:
             raise OnnxError(
                 message(f"{self.label}: {node.op_type} {name!r}: {error}")
             ) from error
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise OnnxError(
+        except Exception as error:
+            raise self._failed(node, name, schema, values, opsets, error) from error
+        return results if isinstance(results, tuple) else (results,)
+
+    def _failed(
+        self,
+        node: Any,
+        name: str,
+        schema: Any,
+        values: list[Value],
+        opsets: Mapping[str, int],
+        error: Exception,
+    ) -> OnnxError:
+        """Return the error for a rule that raised one of Python's: of the model, or of ours."""
+        if isinstance(error, MemoryError):
+            what = f"{node.op_type} {name!r} takes too much memory"
+            return OnnxError(message(f"{self.label}: {what}"))
+        known = [self.known.of(value) if isinstance(value, Node) else None for value in values]
+        types = [self._type(value) for value in values]
+        fault = fault_of(self.onnx, node, schema, opsets, types, known)
+        if fault is not None:
+            return OnnxError(
                 message(
                     f"{self.label}: {node.op_type} {name!r} has operands or attributes that it "
-                    f"does not take: {type(error).__name__}: {error}"
+                    f"does not take: {fault}"
                 )
-            ) from error
-        return results if isinstance(results, tuple) else (results,)
+            )
+        given = ", ".join(repr(v.type) if isinstance(v, Node) else type(v).__name__ for v in values)
+        return OnnxRuleError(
+            message(
+                f"{self.label}: the rule for {node.op_type} {name!r} failed: "
+                f"{type(error).__name__}: {error}",
+                need=f"a result for the operands {given}: onnx's own checks accept the operator, "
+                "so this is a mistake of magmagraph",
+                hint="report it with this text, please",
+            )
+        )
 
     def _schema(self, type: str, domain: str, opsets: Mapping[str, int]) -> Any:
         if domain not in opsets:
@@ -543,8 +595,19 @@ class _Importer:
 
     # ------------------------------------------------------------------ what is supported
 
+    @property
+    def has_older_operators(self) -> bool:
+        """Whether the model is of an older opset, and has operators whose meaning changed."""
+        return self._opsets.get("", OLDEST) < OLDEST and bool(self._missing())
+
     def _check(self) -> None:
         """Raise for all operators at once that are not known here."""
+        missing = self._missing()
+        if missing:
+            raise self._unsupported(missing)
+
+    def _missing(self) -> list[tuple[str, str, str]]:
+        """Return the operators that are not known here: type, name and the reason."""
         missing: list[tuple[str, str, str]] = []
         places: list[tuple[Any, Mapping[str, int], int]] = [(self.model.graph, self._opsets, 0)]
         for function in self.model.functions:
@@ -563,8 +626,7 @@ class _Importer:
                 for attribute in node.attribute:
                     graphs = [attribute.g] if attribute.HasField("g") else []
                     places += [(g, opsets, depth + 1) for g in (*graphs, *attribute.graphs)]
-        if missing:
-            raise self._unsupported(missing)
+        return missing
 
     def _reason(self, node: Any, opsets: Mapping[str, int]) -> str | None:
         """Return why an operator is not supported; None where it is."""

@@ -15,6 +15,7 @@ from .recurrent import RECURRENT
 from .reductions import REDUCTIONS
 from .sampling import SAMPLING
 from .shapes import SHAPES
+from .updates import FEATURES, FEATURES_DOMAIN, UPDATES, UPDATES_DOMAIN
 from .windows import WINDOWS
 
 __all__ = ["FAMILIES", "OPERATORS", "STATISTICS"]
@@ -28,10 +29,15 @@ FAMILIES: Mapping[str, Mapping[str, Rule]] = {
     "Recurrent layers": RECURRENT,
     "Sampling": SAMPLING,
     "Control flow and sequences": CONTROL,
+    f"Updates of optimizers (`{UPDATES_DOMAIN}`)": UPDATES,
+    f"Features (`{FEATURES_DOMAIN}`)": FEATURES,
 }
+_DOMAINS = ((UPDATES, UPDATES_DOMAIN), (FEATURES, FEATURES_DOMAIN))  # all others are of ONNX's own
 # (domain, operator) -> its rule.
 OPERATORS: Mapping[tuple[str, str], Rule] = {
-    ("", name): rule for rules in FAMILIES.values() for name, rule in rules.items()
+    (next((domain for other, domain in _DOMAINS if other is rules), ""), name): rule
+    for rules in FAMILIES.values()
+    for name, rule in rules.items()
 }
 # Operands that are running statistics: training does not change them.
 STATISTICS: Mapping[str, Sequence[int]] = {"BatchNormalization": (3, 4)}

@@ -31,7 +31,8 @@ would touch. Records say which operations it may change (`Op.policy`). A product
 any case; it stores 16 bits where its result goes on to another product, through operations that
 follow, and else all that it has added up. Operations in between compute in float32: what fusion
 makes of them reads and writes 16 bits. ``"tf32"`` changes no type: the chip rounds the operands.
-float16 needs scaled gradients besides, see `loss_scaling`. Bodies of loops and branches are lowered
+float16 needs scaled gradients besides, see `loss_scaling`; ``"int8"`` is for products with weights,
+see `integers`. Bodies of loops and branches are lowered
 in the same way, see `precision.bodies`.
 
 Numerics: `half`. Explicit casts, float64 nodes and the types of results never change.
@@ -49,6 +50,7 @@ from ..simplify.linear import substituted
 from ..simplify.moments import one_pass
 from .bodies import enter_bodies
 from .halves import FLOAT32, Halves, factors_of
+from .integers import with_int8
 from .loss_scaling import scale_gradients
 
 TF32_ROUNDING = 2.0**-11  # the largest relative error of rounding to 11 digits
@@ -62,6 +64,8 @@ def precision(graph: Graph, trace: Trace, options: Options) -> Graph:
     graph = enter_bodies(graph, trace, options, precision)
     if mode == "float16":
         graph = scale_gradients(graph, trace, options)
+    if mode == "int8":
+        return with_int8(graph, trace, options)
     products = _chosen(graph, options)
     if mode == "tf32":
         return _tf32(graph, products, trace, options)

@@ -15,6 +15,7 @@ _FILES = (
     "fused",
     "gemm",
     "gemm_fused",
+    "gemm_int8",
     "gemv",
     "convolution",
     "pooling",

@@ -1,0 +1,227 @@
+"""Read formulas of named dimensions, and decide inequalities between them for all sizes.
+
+An inequality holds for all sizes if the difference is a polynomial without negative coefficients,
+since sizes are at least zero. Where it is not, z3 decides it if it is installed; else it is tried for
+a range of sizes, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..errors import DataError, message
+
+TRIED = 7  # sizes of each dimension, from 0, where nothing else decides
+MOST_TRIED = 3000  # sets of sizes
+
+Polynomial = dict[tuple[str, ...], int]
+Relation = tuple[str, str, str]  # left, "==" or another, right
+
+
+@functools.cache
+def tree(text: str) -> ast.expr:
+    """Return the syntax tree of a formula; raise `DataError` if it is not one."""
+    try:
+        found = ast.parse(text.replace("?", "__").strip(), mode="eval").body
+        _check(found)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise DataError(
+            message(f"{text[:60]!r} is not an extent", need="a formula such as '4*batch + 8'")
+        ) from None
+    return found
+
+
+def _check(node: ast.expr) -> None:
+    """Raise ValueError unless a tree has integers, names, + - * //, min and max alone."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return
+    if isinstance(node, ast.Name):
+        return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        _check(node.operand)
+    elif isinstance(node, ast.BinOp) and isinstance(
+        node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
+    ):
+        _check(node.left)
+        _check(node.right)
+    elif (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
+        and node.func.id in ("min", "max") and len(node.args) == 2
+    ):  # fmt: skip
+        for argument in node.args:
+            _check(argument)
+    else:
+        raise ValueError(ast.dump(node))
+
+
+def names(text: str) -> set[str]:
+    """Return the dimensions in a formula."""
+    calls = {"min", "max"}
+    return {n.id for n in ast.walk(tree(text)) if isinstance(n, ast.Name)} - calls
+
+
+def evaluate(text: str | int, sizes: Mapping[str, int]) -> int:
+    """Return a formula's value for sizes of its dimensions."""
+    if isinstance(text, int):
+        return text
+    try:
+        return int(_value(tree(text), {k.replace("?", "__"): v for k, v in sizes.items()}, min, max))
+    except (KeyError, ZeroDivisionError):
+        raise DataError(message(f"{text} has no value for the sizes {dict(sizes)}")) from None
+
+
+def _value(node: ast.expr, sizes: Mapping[str, object], least: object, most: object) -> object:
+    """Evaluate a tree over integers, or over z3's terms."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.UnaryOp):
+        return -_value(node.operand, sizes, least, most)  # type: ignore[operator]
+    if isinstance(node, ast.Call):
+        chosen = least if node.func.id == "min" else most  # type: ignore[attr-defined]
+        return chosen(*(_value(a, sizes, least, most) for a in node.args))  # type: ignore[operator]
+    assert isinstance(node, ast.BinOp)
+    left: object = _value(node.left, sizes, least, most)
+    right: object = _value(node.right, sizes, least, most)
+    if isinstance(node.op, ast.Add):
+        return left + right  # type: ignore[operator]
+    if isinstance(node.op, ast.Sub):
+        return left - right  # type: ignore[operator]
+    if isinstance(node.op, ast.Mult):
+        return left * right  # type: ignore[operator]
+    return left // right if isinstance(left, int) and isinstance(right, int) else left / right  # type: ignore[operator]
+
+
+def polynomial(text: str) -> Polynomial:
+    """Return a formula as coefficients by monomial; divisions, min and max are unknowns."""
+    return {m: c for m, c in _polynomial(tree(text)).items() if c}
+
+
+def _polynomial(node: ast.expr) -> Polynomial:
+    if isinstance(node, ast.Constant):
+        return {(): int(node.value)}  # type: ignore[arg-type]
+    if isinstance(node, ast.Name):
+        return {(node.id,): 1}
+    if isinstance(node, ast.UnaryOp):
+        return {m: -c for m, c in _polynomial(node.operand).items()}
+    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.FloorDiv):
+        left, right = _polynomial(node.left), _polynomial(node.right)
+        result: Polynomial = {}
+        if isinstance(node.op, ast.Mult):
+            for (m, c), (n, d) in itertools.product(left.items(), right.items()):
+                both = tuple(sorted(m + n))
+                result[both] = result.get(both, 0) + c * d
+            return result
+        sign = 1 if isinstance(node.op, ast.Add) else -1
+        for monomial in {**left, **right}:
+            result[monomial] = left.get(monomial, 0) + sign * right.get(monomial, 0)
+        return result
+    return {(f"({ast.unparse(node)})",): 1}
+
+
+def holds(
+    left: str, relation: str, right: str, sizes: Iterable[str] = (), given: Sequence[Relation] = ()
+) -> tuple[bool, str]:
+    """Decide ``left <= right`` or ``left == right`` for all sizes.
+
+    Parameters
+    ----------
+    left, relation, right
+        Two formulas and ``"<="`` or ``"=="``.
+    sizes
+        More dimensions that occur in `given`.
+    given
+        Relations that all allowed sizes have.
+
+    Returns
+    -------
+    tuple
+        Whether it holds, and how that was decided: "polynomials", "z3", or "sizes tried" for some
+        sizes only. Of one that does not hold, the second is a set of sizes.
+
+    Examples
+    --------
+    >>> holds("4*n", "<=", "4*n + 8"), holds("n", "<=", "12")[0]
+    ((True, 'polynomials'), False)
+    """
+    difference = polynomial(f"({right}) - ({left})")
+    plain = all(not name.startswith("(") for monomial in difference for name in monomial)
+    if not difference or (
+        relation == "<=" and plain and all(count >= 0 for count in difference.values())
+    ):
+        return True, "polynomials"
+    known = sorted({*names(left), *names(right), *sizes,
+                    *(n for a, _, b in given for n in names(a) | names(b))})  # fmt: skip
+    solved = _solve(left, relation, right, known, given)
+    if solved is not None:
+        return solved
+    count = max(1, min(TRIED, int(MOST_TRIED ** (1 / max(1, len(known))))))
+    for values in itertools.product(range(count), repeat=len(known)):
+        chosen = dict(zip(known, values, strict=True))
+        try:
+            if not all(_compare(a, r, b, chosen) for a, r, b in given):
+                continue
+            if not _compare(left, relation, right, chosen):
+                return False, ", ".join(f"{k} = {v}" for k, v in chosen.items())
+        except DataError:  # a division by zero: no sizes of a program
+            continue
+    return True, "sizes tried"
+
+
+def _compare(left: str, relation: str, right: str, sizes: Mapping[str, int]) -> bool:
+    a, b = evaluate(left, sizes), evaluate(right, sizes)
+    return {"==": a == b, "<=": a <= b, ">=": a >= b, "<": a < b, ">": a > b, "!=": a != b}.get(
+        relation, True
+    )
+
+
+def solver() -> str:
+    """Return what decides inequalities beyond polynomials here: "z3" or "sizes tried"."""
+    try:
+        import z3  # noqa: F401  # an extra
+    except ImportError:
+        return "sizes tried"
+    return "z3"
+
+
+def _solve(
+    left: str, relation: str, right: str, known: Sequence[str], given: Sequence[Relation]
+) -> tuple[bool, str] | None:
+    """Ask z3; None where it is not installed, or does not know."""
+    try:
+        import z3  # an extra
+    except ImportError:
+        return None
+    sizes = {name: z3.Int(name) for name in known}
+
+    def least(a: object, b: object) -> object:
+        return z3.If(a <= b, a, b)  # type: ignore[operator]
+
+    def most(a: object, b: object) -> object:
+        return z3.If(a >= b, a, b)  # type: ignore[operator]
+
+    def term(text: str) -> object:
+        return _value(tree(text), sizes, least, most)
+
+    found = z3.Solver()
+    found.set("timeout", 2000)
+    found.add(*(size >= 0 for size in sizes.values()))
+    for a, kind, b in given:
+        first, second = term(a), term(b)
+        if kind == "==":
+            found.add(first == second)
+        elif kind in ("<=", ">="):
+            found.add(first <= second if kind == "<=" else first >= second)  # type: ignore[operator]
+    first, second = term(left), term(right)
+    found.add(z3.Not(first <= second if relation == "<=" else first == second))  # type: ignore[operator]
+    answer = found.check()
+    if answer == z3.unsat:
+        return True, "z3"
+    if answer == z3.sat:
+        model = found.model()
+        return False, ", ".join(f"{n} = {model.eval(s, True)}" for n, s in sizes.items())
+    return None

@@ -304,6 +304,15 @@ def _comparison(ufunc: Any) -> Operation:
     return lambda d, k, *x: np.asarray(ufunc(*x)).astype(bool)
 
 
+def _logic(ufunc: Any) -> Operation:
+    def combine(d: Arithmetic, k: Attributes, *x: Any) -> Any:
+        if any(array.dtype != np.bool_ for array in x):
+            raise Undecided("bits of integers")
+        return ufunc(*x)
+
+    return combine
+
+
 def _power(d: Arithmetic, k: Attributes, x: Any, y: Any) -> Any:
     if d.exact and bool(np.all(np.frompyfunc(lambda v: v == v and v % 1 == 0, 1, 1)(y))):
         return d.each(lambda v, n: v ** int(n), x, y)
@@ -341,6 +350,12 @@ OPERATIONS: dict[str, Operation] = {
     "greater_equal": _comparison(np.greater_equal),
     "where": lambda d, k, c, a, b: np.where(c, a, b),
     "isnan": _comparison(np.frompyfunc(lambda v: v != v, 1, 1)),
+    "isinf": _comparison(np.frompyfunc(lambda v: abs(v) == math.inf, 1, 1)),
+    "isfinite": _comparison(np.frompyfunc(lambda v: abs(v) < math.inf, 1, 1)),
+    "bitwise_and": _logic(np.logical_and),
+    "bitwise_or": _logic(np.logical_or),
+    "bitwise_xor": _logic(np.logical_xor),
+    "bitwise_not": _logic(np.logical_not),
     "power": _power,
     "exp2": lambda d, k, x: d.function("exp", x * d.function("log", d.array(2))),
     "log2": lambda d, k, x: d.function("log", x) / d.function("log", d.array(2)),

@@ -27,7 +27,9 @@ MOST_EXACT = 6000  # elements of an expression that is evaluated exactly
 MOST_DOUBLE = 20_000_000
 SMALL = (3, 2, 5, 7, 4, 6, 9, 8, 11, 13, 10, 12)  # extents in the place of larger ones
 ROUNDING = {"float16": 2.0**-8, "bfloat16": 2.0**-5, "float64": 2.0**-49}  # others: 2**-20
+SUMS = ("sum", "add", "subtract")  # what may cancel: rounding is that of the operands
 FUSED = ("fused", "fused_many")
+HOW = "algorithm"  # an attribute that says how a value is computed, not which
 APART = ("input", "variable", "parameter", "random_step")  # leaves that are never equal
 
 
@@ -83,7 +85,8 @@ class Terms:
         self.type.append(type_)
         self._parent.append(number)
         own = [number] if op in APART else []
-        self._keys.append(json.dumps([op, attrs, type_, *own], sort_keys=True))
+        what = {k: v for k, v in attrs.items() if k != HOW}
+        self._keys.append(json.dumps([op, what, type_, *own], sort_keys=True))
         return number
 
     def _inline(self, node: int) -> None:
@@ -139,21 +142,24 @@ class Terms:
 
     # ------------------------------------------------------------------ evaluation
 
-    def same_types(self, before: int, after: int, given: Sequence[extents.Relation]) -> Outcome:
-        """Decide whether two nodes have one type for all sizes."""
+    def same_types(
+        self, before: int, after: int, given: Sequence[extents.Relation], narrows: bool = False
+    ) -> Outcome:
+        """Decide whether two nodes have one type for all sizes; `narrows` allows another float."""
         types = [t if isinstance(t[0], list) else [t] for t in (self.type[before], self.type[after])]
-        hows = {"polynomials"}
-        for (dtype, shape), (other, others) in zip(*types, strict=False):
-            if dtype != other or len(shape) != len(others):
+        if len(types[0]) != len(types[1]):
+            return Outcome("fails", "the numbers of results differ")
+        rounded = ""
+        for (dtype, shape), (other, others) in zip(*types, strict=True):
+            if dtype != other and narrows and "float" in dtype and "float" in other:
+                rounded = f"{dtype} becomes {other}, whose error is measured"
+            elif dtype != other or len(shape) != len(others):
                 return Outcome("fails", f"{dtype}{shape} becomes {other}{others}")
             for left, right in zip(shape, others, strict=True):
                 true, how = extents.holds(str(left), "==", str(right), given=given)
                 if not true:
                     return Outcome("fails", f"an extent {left} becomes {right}: {how}")
-                hows.add(how)
-        if len(types[0]) != len(types[1]):
-            return Outcome("fails", "the numbers of results differ")
-        return Outcome("holds", "sizes tried" if "sizes tried" in hows else max(hows))
+        return Outcome("rounds" if rounded else "holds", rounded)
 
     def equal(self, before: int, after: int) -> Outcome:
         """Decide whether two nodes have equal values in exact arithmetic.
@@ -293,7 +299,10 @@ class Terms:
                 if value.shape != shape:
                     raise ValueError(f"{self.op[node]} gives {value.shape}, not {shape}")
                 values[node] = value
-            count, error = _difference(values[before], values[after])
+            summed = before if self.op[before] in SUMS else after
+            within = [values[i] for i in self.inputs[summed] if i in values
+                      ] if self.op[summed] in SUMS else []  # fmt: skip
+            count, error = _difference(values[before], values[after], within)
             compared += count
             worst = max(worst, error)
         name = arithmetic.name
@@ -336,6 +345,9 @@ def _bound(attrs: Mapping[str, Any], sizes: Mapping[str, int], small: Mapping[An
                 return extents.evaluate(value["extent"], sizes)
             if "array" in value:
                 _, shape, elements = value["array"]
+                if "full" in value:
+                    full = [small.get(e, e) for e in value["full"]]
+                    return np.full(full, bound("", {"array": value["array"]})[0])
                 flat = [float(e) if isinstance(e, str) else e for e in elements]
                 return np.array(flat, object if any(type(e) is int for e in flat) and
                                 not all(type(e) is bool for e in flat) else None).reshape(shape)  # fmt: skip
@@ -349,10 +361,10 @@ def _bound(attrs: Mapping[str, Any], sizes: Mapping[str, int], small: Mapping[An
     return {name: bound(name, value) for name, value in attrs.items()}
 
 
-def _difference(left: Any, right: Any) -> tuple[int, float]:
+def _difference(left: Any, right: Any, within: Sequence[Any]) -> tuple[int, float]:
     """Return how many elements are defined on the left, and the largest relative difference.
 
-    NaN on the left is not compared: a rule may define what was not.
+    It is relative to the largest magnitude on the left, and in some more arrays. NaN on the left is not compared: a rule may define what was not.
     """
     if left.shape != right.shape:
         return 1, math.inf
@@ -364,8 +376,8 @@ def _difference(left: Any, right: Any) -> tuple[int, float]:
     if any(b != b for _, b in pairs):
         return len(pairs), math.inf
     apart = [abs(a - b) for a, b in pairs if a != b]
-    finite = [abs(a) for a, _ in pairs if abs(a) < math.inf]
-    scale = max(finite, default=0)
+    sized = [abs(a) for array in (left, *within) if array.dtype != np.bool_ for a in array.flat]
+    scale = max((a for a in sized if a < math.inf), default=0)
     return len(pairs), 0.0 if not apart else float(max(apart) / (scale or 1))
 
 

@@ -201,8 +201,11 @@ def _rewrites(data: Mapping[str, Any], terms: Terms) -> list[Row]:
             if rewrite["pass"] != name:
                 continue
             old, new, rule = rewrite["before"], rewrite["after"], rewrite["rule"]
-            types = terms.same_types(old, new, given)  # type: ignore[arg-type]
-            outcome = types if types.state == "fails" else terms.equal(old, new)
+            narrows = data["about"]["passes"].get(name) == "half"
+            outcome = terms.same_types(old, new, given, narrows)  # type: ignore[arg-type]
+            if outcome.state != "fails":
+                equal = terms.equal(old, new)
+                outcome = outcome if (outcome.state, equal.state) == ("rounds", "holds") else equal
             if outcome.state in ("holds", "rounds"):
                 terms.unite(old, new)
             text = outcome.how

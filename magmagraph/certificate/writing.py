@@ -171,6 +171,8 @@ class _Writer:
         return {"code": type(value).__name__}
 
     def _array(self, array: np.ndarray) -> dict[str, Any]:
+        if array.size > WRITTEN and (array == array.flat[0]).all() and not is_complex(array.dtype):
+            return {**self._array(array.ravel()[:1]), "full": list(array.shape)}
         if array.size > WRITTEN or is_complex(array.dtype):
             return {"digest": digest(array), "dtype": array.dtype.name}
         elements = [
@@ -212,7 +214,7 @@ class _Writer:
 
     def _plan(self, plan: Plan) -> dict[str, Any]:
         symbolic: Plan = self.function._compiled.plan
-        alike = len(symbolic.slots) == len(plan.slots)
+        alike = self.function.device == "cpu"  # elsewhere steps become launches when sizes are known
         slots = []
         for slot, whole in zip(plan.slots, symbolic.slots if alike else plan.slots, strict=True):
             slots.append(
@@ -230,14 +232,17 @@ class _Writer:
             "sizes": dict(plan.sizes or {}),
             "symbolic": alike,
             "given": [
-                [self._extent(c.left), c.relation, self._extent(c.right)]
+                [str(self._extent(c.left)), c.relation, str(self._extent(c.right))]
                 for c, _ in plan.constraints
             ],
             "arena": plan.arena,
             "commit": plan.commit,
             "guard": plan.guard,
             "slots": slots,
-            "steps": [self._step(step, i, symbolic if alike else None) for i, step in enumerate(plan.steps)],
+            "steps": [
+                self._step(*pair)
+                for pair in zip(plan.steps, (symbolic if alike else plan).steps, strict=True)
+            ],
             "fetches": [self._value(value) for value in plan.fetches],
         }
 
@@ -256,8 +261,8 @@ class _Writer:
     def _value(self, value: Value) -> list[Any]:
         return [value.slot, *self._type(value.type)]
 
-    def _step(self, step: Step, number: int, symbolic: Plan | None) -> dict[str, Any]:
-        whole = step if symbolic is None or not symbolic.steps else symbolic.steps[number]
+    def _step(self, step: Step, whole: Step) -> dict[str, Any]:
+        """Return a step; of `whole`, the same in the symbolic plan, come the types of values."""
         return {
             "kernel": step.kernel,
             "role": step.role.name.lower(),
@@ -268,7 +273,7 @@ class _Writer:
             "writes": [self._value(v) for v in whole.outputs],
             "scratch": list(step.scratch),
             "can_fail": step.can_fail,
-            "parts": [self._step(part, 0, None) for part in step.parts],
+            "parts": [self._step(part, part) for part in step.parts],
             "stream": step.stream,
             "waits": list(step.waits),
         }

@@ -29,6 +29,8 @@ MOVING = (
     "cumsum cumprod matmul gemm"
 ).split()
 
+PLACES = ("feed", "state", "constant", "result", "arena", "inside")
+
 Key = tuple[int, int]  # a node, and which of its results
 Problems = Iterator[tuple[str, str]]  # what was checked, and what is wrong
 
@@ -56,6 +58,7 @@ class PlanCheck:
         self.slots: list[Mapping[str, Any]] = plan["slots"]
         self.steps: list[Mapping[str, Any]] = plan["steps"]
         self.holds: dict[int, Key | None] = {}
+        self.opened: set[int] = set()  # what launches compute up to their sums, which others end
         self.how: set[str] = set()  # by what inequalities were decided
         self.rows: dict[str, int] = {}  # pairs written in place, by the reason why they may be
         for step in self.steps:
@@ -94,6 +97,8 @@ class PlanCheck:
         for number, slot in enumerate(self.slots):
             if extents.evaluate(slot["formula"], sizes) != slot["bytes"] or slot["bytes"] < 0:
                 yield f"slot {number}", f"{slot['bytes']} bytes are not {slot['formula']}"
+            if slot["place"] not in PLACES:
+                yield f"slot {number}", f"there is no place {slot['place']!r}"
             if slot["place"] != "arena":
                 continue
             low, high = slot["offset"], slot["offset"] + slot["bytes"]
@@ -111,8 +116,10 @@ class PlanCheck:
                 self.holds[number] = (node, 0)
         for at, step in enumerate(self.steps):
             yield from self._step(at, step)
-        for i, (slot, _, _) in enumerate(self.plan["fetches"]):
+        for i, (slot, *type_) in enumerate(self.plan["fetches"]):
             expected = self.key(self.graph["outputs"][i])
+            if not self._is_of_type(type_, self.terms.type[self.graph["outputs"][i]]):
+                yield f"result {i}", f"it is returned as {type_}"
             if self.slots[slot]["place"] != "result" or self.slots[slot]["of"] != i:
                 yield f"result {i}", f"it is slot {slot}, which is not the caller's"
             elif self.holds.get(slot) != expected:
@@ -137,17 +144,27 @@ class PlanCheck:
     def _step(self, at: int, step: Mapping[str, Any]) -> Problems:
         label = f"step {at} ({step['kernel']})"
         inside: dict[int, Key] = {}
-        ending = step["role"] == "ending"
+        if step["role"] == "wait":  # what it waits for was written before, as far as names go
+            for result, slot in enumerate(_slots(step["writes"])):
+                if self.holds.get(slot) != (step["node"], result):
+                    yield label, f"slot {slot} holds {self._name(self.holds.get(slot))}"
+            return
+        ending = step["role"] == "ending"  # of a launch that has read everything
+        if ending and step["parts"][0]["node"] not in self.opened:
+            yield label, "it ends what no step before it has begun"
+        self.opened.update(part["node"] for part in step["parts"][:1])
         for part in step["parts"] or [step]:
             node = part["node"]
             copy = part["role"] == "copy"
             expected = [node] if copy else list(self.terms.inputs[node])
-            if len(expected) != len(part["reads"]) and part["role"] != "wait" and not ending:
+            if len(expected) != len(part["reads"]) and not ending:
                 yield label, f"{len(part['reads'])} operands for {len(expected)}"
                 continue
-            for (slot, *_), operand in zip(part["reads"], expected, strict=False):
-                if ending or part["role"] == "wait":
+            for (slot, *type_), operand in zip(part["reads"], expected, strict=False):
+                if ending:
                     break
+                if not self._is_of_type(type_, self.terms.type[operand]):
+                    yield label, f"it reads slot {slot} as {type_}"
                 held = inside.get(slot, self.holds.get(slot))
                 if held != self.key(operand):
                     yield label, (
@@ -155,7 +172,11 @@ class PlanCheck:
                         f"not {self._name(self.key(operand))}"
                     )
             results = part["results"] or range(len(part["writes"]))
-            for (slot, *_), result in zip(part["writes"], results, strict=False):
+            made = self.terms.type[node if copy else part["made"]]
+            for (slot, *type_), result in zip(part["writes"], results, strict=False):
+                whole = made[result] if isinstance(made[0], list) and not copy else made
+                if not self._is_of_type(type_, whole):
+                    yield label, f"it writes slot {slot} as {type_}, not {whole}"
                 inside[slot] = self.key(node) if copy else (part["made"], result)
             yield from self._in_place(label, part)
         for slot in step["scratch"]:
@@ -173,8 +194,7 @@ class PlanCheck:
                 yield label, f"it writes the variable of slot {slot} before the commit point"
             if any(self._overlap(slot, other) for other in writes[:i]):
                 yield label, f"two results are written to bytes of slot {slot}"
-            if step["role"] != "wait":
-                self._clobber(slot)
+            self._clobber(slot)
         for slot in writes:
             self.holds[slot] = inside.get(slot)
         if step["can_fail"] and at >= self.plan["commit"]:
@@ -183,6 +203,12 @@ class PlanCheck:
             kept = self.slots[slot]
             if kept["place"] == "arena" and not kept["first"] <= at <= kept["last"]:
                 yield label, f"slot {slot} is alive in steps {kept['first']} to {kept['last']}"
+
+    def _is_of_type(self, type_: Sequence[Any], expected: Sequence[Any]) -> bool:
+        """Return whether types are equal for the sizes of the plan."""
+        sizes = self.plan["sizes"]
+        shapes = [[extents.evaluate(e, sizes) for e in t[1]] for t in (type_, expected)]
+        return bool(type_[0] == expected[0] and shapes[0] == shapes[1])
 
     def _clobber(self, slot: int) -> None:
         for other in self.holds:
@@ -211,7 +237,7 @@ class PlanCheck:
 
     def _in_place(self, label: str, part: Mapping[str, Any]) -> Problems:
         """Check that what is written over an operand reads it at its own position alone."""
-        if part["role"] in ("copy", "wait", "ending"):
+        if part["role"] in ("copy", "ending"):
             return
         node = part["node"]
         for result, out in enumerate(_slots(part["writes"])):

@@ -24,6 +24,7 @@ from .arithmetic import OPERATIONS, Arithmetic, Doubles, Rationals, Undecided, r
 POINTS = 3  # each identity is evaluated at
 MOST_NODES = 600  # of an expression that is evaluated
 MOST_EXACT = 6000  # elements of an expression that is evaluated exactly
+MOST_SHAPED = 50_000  # of an operation that is evaluated for its shape
 MOST_DOUBLE = 20_000_000
 SMALL = (3, 2, 5, 7, 4, 6, 9, 8, 11, 13, 10, 12)  # extents in the place of larger ones
 ROUNDING = {"float16": 2.0**-8, "bfloat16": 2.0**-5, "float64": 2.0**-49}  # others: 2**-20
@@ -161,6 +162,32 @@ class Terms:
                     return Outcome("fails", f"an extent {left} becomes {right}: {how}")
         return Outcome("rounds" if rounded else "holds", rounded)
 
+    def shapes(self) -> tuple[int, list[str]]:
+        """Evaluate each operation once, for its shape; return how many, and the wrong ones."""
+        wrong, count = [], 0
+        for node in range(len(self.op)):
+            if self.op[node] not in OPERATIONS or isinstance(self.type[node][0], list):
+                continue
+            unknowns = set(map(self.find, self.inputs[node])) - {self.find(node)}
+            order = [*dict.fromkeys(self.inputs[node]), node]
+            small = self._small(order)
+            said = ""
+            for sizes, given in (({k: small[k] for k in self.sizes}, small), (self.sizes, {})):
+                try:
+                    if self._is_unknown(node, unknowns) or (
+                        self._elements(order, sizes, given) > MOST_SHAPED
+                    ):
+                        continue
+                    self._at_points(node, node, order, unknowns, Doubles(), sizes, given, 1)
+                    count, said = count + 1, ""
+                    break
+                except Undecided:
+                    break
+                except (ValueError, TypeError, IndexError) as error:
+                    said = f"node {node} ({self.op[node]}): {str(error).splitlines()[0]}"
+            wrong += [said] if said else []
+        return count, wrong
+
     def equal(self, before: int, after: int) -> Outcome:
         """Decide whether two nodes have equal values in exact arithmetic.
 
@@ -277,10 +304,11 @@ class Terms:
     def _at_points(
         self, before: int, after: int, order: Sequence[int], unknowns: set[int],
         arithmetic: Arithmetic, sizes: Mapping[str, int], small: Mapping[Any, int],
+        points: int = POINTS,
     ) -> Outcome:  # fmt: skip
         """Evaluate both sides at several points, and compare."""
         compared, worst = 0, 0.0
-        for point in range(POINTS):
+        for point in range(points):
             values: dict[int, Any] = {}
             for node in order:
                 shape = self._shape(node, sizes, small)
@@ -319,18 +347,18 @@ class Terms:
 
     def _unknown(self, node: int, shape: tuple[int, ...], point: int, d: Arithmetic) -> Any:
         """Return numbers for what is not evaluated: the same for what is known to be equal."""
+        count, dtype = math.prod(shape), self.type[node][0]
+        if not d.exact and "float" in dtype:
+            quick = np.random.default_rng((self.find(node), point))
+            return quick.uniform(0.1 if point == 1 else -3.0, 3.0, shape)
         rng = random.Random(f"{self.find(node)} {point}")
-        count = math.prod(shape)
-        dtype = self.type[node][0]
         if dtype == "bool":
             return np.array([rng.random() < 0.5 for _ in range(count)], bool).reshape(shape)
         low = 1 if point == 1 or dtype.startswith("uint") else -24
         if "int" in dtype:
             made = [Fraction(rng.randint(0 if point == 1 else max(low, -2), 3)) for _ in range(count)]
-        elif d.exact:
-            made = [Fraction(rng.randint(low, 24) or 5, 8) for _ in range(count)]
         else:
-            made = [rng.uniform(low / 8, 3.0) for _ in range(count)]  # type: ignore[misc]
+            made = [Fraction(rng.randint(low, 24) or 5, 8) for _ in range(count)]
         array = np.empty(count, object)
         array[:] = made
         return d.array(array.reshape(shape))

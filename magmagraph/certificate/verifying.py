@@ -31,7 +31,7 @@ class Row(NamedTuple):
     Attributes
     ----------
     part
-        "rewrite", "pass", "plan", "measured", "stated" or "file".
+        "file", "graph", "rewrite", "pass", "plan", "measured", "stated" or "program".
     item
         What it is about.
     state
@@ -174,6 +174,7 @@ def verify_data(data: Mapping[str, Any]) -> Verdict:
         plan, graphs = data["plan"], data["graphs"]
         terms = Terms(data["nodes"], plan["sizes"])
         rows = [
+            *_types(terms),
             *_rewrites(data, terms),
             *_plan(PlanCheck(plan, graphs[-1], terms)),
             *_measured(data["measured"]),
@@ -187,6 +188,13 @@ def verify_data(data: Mapping[str, Any]) -> Verdict:
                     need="a file that f.certify wrote, unchanged")
         ) from None  # fmt: skip
     return Verdict(rows)
+
+
+def _types(terms: Terms) -> list[Row]:
+    """Check that nodes have the shapes that their operations give."""
+    count, wrong = terms.shapes()
+    rows = [Row("graph", "shape", "fails", text) for text in wrong[:SHOWN]]
+    return rows or [Row("graph", "shapes", "holds", f"of {count} of {len(terms.op)} nodes")]
 
 
 def _rewrites(data: Mapping[str, Any], terms: Terms) -> list[Row]:

@@ -68,21 +68,7 @@ def certify(function: Any, *feeds: Any, path: FilePath | None = None, **named: A
             message("certify: the function runs on several ranks",
                     need="a function of one process", hint="certify it without distribute=")
         )  # fmt: skip
-    if not feeds and not named and function._settings["target"] is not None:
-        function.plan  # noqa: B018  # binds it
-    absent = function._settings["target"] is not None
-    bound = None if absent else bind(function, feeds, named)
-    function.compile()
-    plan: Plan = function.plan if bound is None else bound.bound.plan
-    writer = _Writer(function)
-    data: dict[str, Any] = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "about": _about(function, plan, bound),
-        **writer.compile(plan),
-        "measured": {} if bound is None else _measured(function, bound),
-        "hashes": _hashes(function, plan),
-    }
+    data = content(function, *feeds, **named)
     verdict = verify_data(data)
     data["verdict"] = verdict.as_dict()
     seal(data)
@@ -90,6 +76,32 @@ def certify(function: Any, *feeds: Any, path: FilePath | None = None, **named: A
     if path is not None:
         made.save(path)
     return made
+
+
+def content(function: Any, *feeds: Any, plan: Plan | None = None, **named: Any) -> dict[str, Any]:
+    """Return what a certificate holds, before it is checked.
+
+    Parameters
+    ----------
+    function, feeds, named
+        See `Function.certify`.
+    plan
+        What is written in the place of the function's plan.
+    """
+    absent = function._settings["target"] is not None
+    bound = None if absent else bind(function, feeds, named)
+    # On a device steps become launches when sizes are known.
+    symbolic = function._compiled.plan if plan is None and function.device == "cpu" else None
+    if plan is None:
+        plan = function.plan if bound is None else bound.bound.plan
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "about": _about(function, plan, bound),
+        **_Writer(function).compile(plan, symbolic),
+        "measured": {} if bound is None else _measured(function, bound),
+        "hashes": _hashes(function, plan),
+    }
 
 
 class _Writer:
@@ -101,8 +113,8 @@ class _Writer:
         self.number: dict[Node, int] = {}
         self.nodes: list[Any] = []
 
-    def compile(self, plan: Plan) -> dict[str, Any]:
-        """Return the nodes, graphs, rewrites and the plan."""
+    def compile(self, plan: Plan, symbolic: Plan | None) -> dict[str, Any]:
+        """Return the nodes, graphs, rewrites and the plan, which is symbolic before it has sizes."""
         steps = [(n, a, b) for n, a, b in self.function.report.steps() if isinstance(a, Graph)]
         source: Graph = self.function.source_graph
         graphs = [{"pass": "source", **self._graph(source)}]
@@ -115,7 +127,7 @@ class _Writer:
         return {
             "graphs": graphs,
             "rewrites": rewrites,
-            "plan": self._plan(plan),
+            "plan": self._plan(plan, symbolic or plan),
             "nodes": self.nodes,
         }
 
@@ -212,16 +224,14 @@ class _Writer:
 
     # ------------------------------------------------------------------ the plan
 
-    def _plan(self, plan: Plan) -> dict[str, Any]:
-        symbolic: Plan = self.function._compiled.plan
-        alike = self.function.device == "cpu"  # elsewhere steps become launches when sizes are known
+    def _plan(self, plan: Plan, whole: Plan) -> dict[str, Any]:
         slots = []
-        for slot, whole in zip(plan.slots, symbolic.slots if alike else plan.slots, strict=True):
+        for slot, formula in zip(plan.slots, (s.size for s in whole.slots), strict=True):
             slots.append(
                 {
                     "place": slot.place.value,
                     "bytes": int(slot.size),
-                    "formula": self._extent(whole.size),
+                    "formula": self._extent(formula),
                     "offset": slot.offset,
                     "first": slot.first,
                     "last": slot.last,
@@ -230,7 +240,7 @@ class _Writer:
             )
         return {
             "sizes": dict(plan.sizes or {}),
-            "symbolic": alike,
+            "symbolic": whole is not plan,
             "given": [
                 [str(self._extent(c.left)), c.relation, str(self._extent(c.right))]
                 for c, _ in plan.constraints
@@ -240,8 +250,7 @@ class _Writer:
             "guard": plan.guard,
             "slots": slots,
             "steps": [
-                self._step(*pair)
-                for pair in zip(plan.steps, (symbolic if alike else plan).steps, strict=True)
+                self._step(*pair) for pair in zip(plan.steps, whole.steps, strict=True)
             ],
             "fetches": [self._value(value) for value in plan.fetches],
         }
@@ -261,6 +270,9 @@ class _Writer:
     def _value(self, value: Value) -> list[Any]:
         return [value.slot, *self._type(value.type)]
 
+    def _values(self, values: Sequence[Value], whole: Sequence[Value]) -> list[list[Any]]:
+        return [[v.slot, *self._type(w.type)] for v, w in zip(values, whole, strict=True)]
+
     def _step(self, step: Step, whole: Step) -> dict[str, Any]:
         """Return a step; of `whole`, the same in the symbolic plan, come the types of values."""
         return {
@@ -269,8 +281,8 @@ class _Writer:
             "node": self._at([step.node])[0],
             "made": self._at([step.node if step.origin is None else step.origin])[0],
             "results": list(step.results),
-            "reads": [self._value(v) for v in whole.inputs],
-            "writes": [self._value(v) for v in whole.outputs],
+            "reads": self._values(step.inputs, whole.inputs),
+            "writes": self._values(step.outputs, whole.outputs),
             "scratch": list(step.scratch),
             "can_fail": step.can_fail,
             "parts": [self._step(part, part) for part in step.parts],

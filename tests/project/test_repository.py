@@ -26,7 +26,7 @@ ORDER = (
     "errors", "init", "_version", "config", "dtypes", "ir", "ops", "autodiff", "codegen", "files",
     "help", "losses", "functional", "schedule", "regularize", "text", "passes",
     "runtime",
-    "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
+    "distributed", "function", "data", "inspect", "certificate", "optimizer", "nn", "model", "run", "checks",
     "executors", "workflow", "tune", "callbacks", "loggers", "metrics", "estimators", "random",
     "linalg",
     "special", "fft", "interchange", "cli", "__main__",
@@ -42,6 +42,7 @@ UPWARD = {
     ("distributed", "inspect"): "a cost model that measures and draws",
     ("function", "data"): "batches, which functions take",
     ("function", "inspect"): "what functions show of themselves",
+    ("function", "certificate"): "what functions prove of themselves",
 }
 
 # Libraries that only some files may import, wherever in the file the import stands.
@@ -58,6 +59,7 @@ ONLY_IN = {
     "IPython": {"magmagraph/model/progress.py"},
     "matplotlib": {"magmagraph/tune/page.py", "magmagraph/model/history.py"},
     "pandas": {"magmagraph/ir/frames.py"},
+    "mpmath": {"magmagraph/certificate/arithmetic.py"},
     "mpi4py": {"magmagraph/runtime/comm/mpi.py"},
     "networkx": {"magmagraph/inspect"},
     "pooch": {"magmagraph/data/download.py"},
@@ -69,6 +71,7 @@ ONLY_IN = {
         "magmagraph/cli", "magmagraph/data/download.py", "magmagraph/model",
         "magmagraph/passes/report.py",
     },
+    "z3": {"magmagraph/certificate/extents.py"},
     "sklearn": {"magmagraph/data/datasets.py", "magmagraph/estimators.py"},
 }
 
@@ -77,6 +80,9 @@ OTHER_NAMES = {
     "magmagraph/ir/communicator.py": "reductions over ranks",
     "magmagraph/codegen/functions/declared.py": "functions of the C library",
     "magmagraph/codegen/functions/scalar.py": "functions of the C library",
+    "magmagraph/certificate/arithmetic.py": "a second account of what they mean, to check the first",
+    "magmagraph/certificate/plans.py": "a second account of what they mean, to check the first",
+    "magmagraph/certificate/proof.py": "a second account of what they mean, to check the first",
 }
 
 

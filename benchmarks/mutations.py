@@ -1,11 +1,11 @@
 """Claim: certificates, `f.check` and the tests together catch seeded bugs of the compiler.
 
-Each mutant is one bug: in what a rule returns or when it applies, in a plan, or in the C of a kernel.
-Three judges look at it: the proofs of the certificate (rewrites, passes, plan), `f.check` on random
-feeds (which is also what a certificate measures), and the tests (golden files for rules, the plan
-interpreter for plans, results against NumPy for kernels). Mutants that mean the same are told
-apart and counted: rewrites that hold in exact arithmetic, kernels that give the same bits at all
-sizes tried. ``--small`` runs 20 mutants.
+Each mutant is one bug: in what a rule returns or when it applies, in a plan, or in the C of a
+kernel. Three judges look at it: the proofs of the certificate (rewrites, passes, plan), `f.check`
+on random feeds (which is also what a certificate measures), and the tests (golden files for rules,
+the plan interpreter for plans, results against NumPy for kernels). Mutants that mean the same are
+told apart and counted: rewrites that hold in exact arithmetic, kernels whose results differ by
+rounding at most, at all sizes tried. ``--small`` runs 20 mutants.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import common
-import opening
-
 import numpy as np
+import opening
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "replay")]
 
 import magmagraph as mg  # noqa: E402
-from magmagraph.certificate.writing import content  # noqa: E402
 from magmagraph.certificate.verifying import verify_data  # noqa: E402
+from magmagraph.certificate.writing import content  # noqa: E402
 from magmagraph.errors import MagmagraphError  # noqa: E402
-from magmagraph.ir.graph import Graph, Trace  # noqa: E402
+from magmagraph.ir.graph import Trace  # noqa: E402
 from magmagraph.ir.interpret import evaluate  # noqa: E402
 from magmagraph.ir.plan import Place, Role  # noqa: E402
 from magmagraph.passes import pipeline  # noqa: E402
@@ -93,13 +92,14 @@ def with_other_constant(node: Any) -> Any:
     for i, operand in enumerate(node.inputs):
         value = operand.attrs.get("value")
         if value is not None and operand.dtype.kind == "f" and np.all(np.isfinite(value)):
-            other = mg.constant(np.asarray(value) * operand.dtype.type(1.01) + operand.dtype.type(0.01))
+            other = mg.constant((np.asarray(value) * 1.01 + 0.01).astype(operand.dtype))
             return node.op(*node.inputs[:i], other, *node.inputs[i + 1 :], **node.attrs)
     return None
 
 
 def with_exchanged_operands(node: Any) -> Any:
-    if len(node.inputs) == 2 and node.inputs[0] is not node.inputs[1] and not node.op.scalar.commutative:
+    apart = len(node.inputs) == 2 and node.inputs[0] is not node.inputs[1]
+    if apart and not node.op.scalar.commutative:
         return node.op(*reversed(node.inputs), **node.attrs)
     return None
 
@@ -157,7 +157,8 @@ def mutated_rule(name: str, kind: str) -> Iterator[list[int]]:
         if wrong is None or wrong.type != match.root.type:
             return usual(self, rule, match)
         applied[0] += 1
-        return usual(self, dataclasses.replace(rule, replacement=lambda _: wrong, check=None), match)
+        bad = dataclasses.replace(rule, replacement=lambda _: wrong, check=None)
+        return usual(self, bad, match)
 
     with mock.patch.object(Rewriter, "_at", at):
         yield applied
@@ -166,7 +167,7 @@ def mutated_rule(name: str, kind: str) -> Iterator[list[int]]:
 def golden(name: str) -> Iterator[tuple[str, str]]:
     """Give the title and the graph of each golden file of a pass that needs no options."""
     for file in sorted((TESTS / "golden" / name).glob("*.txt")):
-        title, *rest = re.split(r"^--- (\w+)\n", file.read_text(), flags=re.MULTILINE)
+        _, *rest = re.split(r"^--- (\w+)\n", file.read_text(), flags=re.MULTILINE)
         parts = dict(zip(rest[::2], rest[1::2], strict=True))
         if "options" not in parts:
             yield file.stem, parts["before"].strip()
@@ -241,8 +242,9 @@ def judge_rule(name: str, case: str, text: str, rule: str, kind: str) -> Judged 
 def transformed(name: str, text: str) -> str:
     """Return what a golden file holds: the text of the graph after the pass."""
     passes = [line for line in pipeline.DEFAULT if line.name == name]
+    options = pipeline.Options.make(tuning=False)
     try:
-        after, _ = pipeline.run(load(text), Trace(), passes=passes, options=pipeline.Options.make(tuning=False))
+        after, _ = pipeline.run(load(text), Trace(), passes=passes, options=options)
     except MagmagraphError as error:
         return str(error)
     return dump(after)
@@ -286,8 +288,10 @@ def plan_changes(plan: Any) -> Iterator[tuple[str, Any]]:
         if overlapping(moved):
             yield "swapped offsets", moved
     for slot in slots:
-        yield "offset out of bounds", with_slot(plan, slot, offset=(plan.arena or 0) - slot.size + 64)
-        held = [v.type.bytes for s in plan.steps for v in (*s.inputs, *s.outputs) if v.slot == slot.index]
+        outside = (plan.arena or 0) - slot.size + 64
+        yield "offset out of bounds", with_slot(plan, slot, offset=outside)
+        held = [v.type.bytes for s in plan.steps for v in (*s.inputs, *s.outputs)
+                if v.slot == slot.index]  # fmt: skip
         if held:  # else it is scratch memory, whose use a plan does not say
             yield "slot too short", with_slot(plan, slot, size=max(held) - 4)
         if slot.offset:
@@ -352,7 +356,8 @@ def plan_programs() -> list[tuple[str, Any, list[np.ndarray]]]:
         found.append((name, function, feeds))
     for name in ("step_of_one_layer", "attention_step", "normalizations"):
         function, feeds = replay_programs.PROGRAMS[name]({"target": mg.Target.made_up("h200")})
-        found.append((f"{name} on a made-up GPU", function.specialize(*[np.shape(x) for x in feeds]), feeds))
+        function.specialize(*[np.shape(x) for x in feeds])
+        found.append((f"{name} on a made-up GPU", function, feeds))
     return found
 
 
@@ -379,7 +384,7 @@ def judge_plan(name: str, function: Any, feeds: list[np.ndarray], kind: str, pla
     updates = {v.attrs["state"].name: values[n] for v, n in source.updates}
     rng = np.random.default_rng(SEED)
     streams = any(step.stream is not None for step in plan.steps)
-    for attempt in range(4 if streams else 1):
+    for _ in range(4 if streams else 1):
         try:
             memory = Interpreter(plan, feeds)
             results = memory.run(random_order(plan, rng) if streams else None)
@@ -410,7 +415,7 @@ TEXT_CHANGES: tuple[tuple[str, str, str], ...] = (
     ("quotient for product", r"(= .*\w\)?) \* (\(?\w)", r"\1 / \2"),
     ("other function", r"expf?\(", "fabsf("),
     ("other constant", r"\b0\.([0-9]+)", r"0.1\1"),
-    ("double for float", r"\(float\)", "(short)"),
+    ("narrower cast", r"(?<=[ (*+=-])\(float\)", "(short)"),
 )
 
 
@@ -437,13 +442,13 @@ def kernel_programs() -> dict[str, Callable[[], tuple[Any, Any]]]:
 def kernel_mutants() -> list[tuple[str, str, int]]:
     """Return (program, kind, which occurrence) of all changes of texts."""
     from magmagraph.codegen.c.step import step_code
-    from magmagraph.passes.lowering.buffers import is_step  # noqa: F401
     from magmagraph.runtime.cpu.backend import bodies_of
 
     found = []
     for name, make in kernel_programs().items():
         function = make()[0].compile()
-        text = "".join(step_code(bodies_of(s)).text() for s in function.plan.steps if s.role is Role.REGION)
+        fused = [s for s in function.plan.steps if s.role is Role.REGION]
+        text = "".join(step_code(bodies_of(step)).text() for step in fused)
         for kind, pattern, _ in TEXT_CHANGES:
             found += [(name, kind, i) for i, _ in enumerate(re.finditer(pattern, text))]
     return found
@@ -464,10 +469,9 @@ def run_kernel(name: str, kind: str, which: int) -> dict[str, Any]:
 
     usual = fused.assemble
     clean, feed = kernel_programs()[name]()
-    sizes = (1, 7, 50)
-    batches = [feed(n) for n in sizes]
+    # Large numbers first: what a kernel leaves in memory must not matter to the next call.
+    batches = [[80 * x for x in feed(50)], *(feed(n) for n in (1, 7, 50, 3001))]
     right = [reference(clean, batch) for batch in batches]
-    bits = [[np.asarray(r).tobytes() for r in listed(clean(*batch))] for batch in batches]
     changed = []
 
     def assemble(codes: Any) -> str:
@@ -484,10 +488,13 @@ def run_kernel(name: str, kind: str, which: int) -> dict[str, Any]:
     caught = []
     if not all(function.check(*batch).ok for batch in batches):
         caught.append("check")
-    if not all(near(a, b) for r, e in zip(results, right, strict=True) for a, b in zip(r, e, strict=True)):
+    pairs = [pair for r, e in zip(results, right, strict=True) for pair in zip(r, e, strict=True)]
+    if not all(itertools.starmap(near, pairs)):
         caught.append("tests")
-    same = bits == [[np.asarray(r).tobytes() for r in result] for result in results]
-    return {"changed": any(changed), "caught": caught, "same": same}
+    usual_results = [r for batch in batches for r in listed(clean(*batch))]
+    pairs = zip([r for result in results for r in result], usual_results, strict=True)
+    same = all(np.allclose(a, b, rtol=1e-6, atol=1e-7) for a, b in pairs)
+    return {"changed": any(changed), "caught": caught, "same": same and not caught}
 
 
 def listed(value: Any) -> list[Any]:
@@ -513,7 +520,7 @@ def judge_kernel(name: str, kind: str, which: int) -> Judged | None:
     if not found["changed"]:
         return None
     return Judged("kernel", kind, where, tuple(found["caught"]),
-                  "same bits" if found.get("same") else "")  # fmt: skip
+                  "no effect but rounding" if found.get("same") else "")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ all
@@ -534,10 +541,13 @@ def mutants(counts: dict[str, int], seed: int = SEED) -> Iterator[Judged]:
         for changes in by_kind.values():  # a few of each kind
             plans += rng.sample(changes, min(4, len(changes)))
     yield from drawn(plans, judge_plan, counts["plan"], rng)
-    yield from drawn(kernel_mutants() if counts["kernel"] else [], judge_kernel, counts["kernel"], rng)
+    kernels = kernel_mutants() if counts["kernel"] else []
+    yield from drawn(kernels, judge_kernel, counts["kernel"], rng)
 
 
-def drawn(found: list[Any], judge: Callable[..., Judged | None], count: int, rng: Any) -> Iterator[Judged]:
+def drawn(
+    found: list[Any], judge: Callable[..., Judged | None], count: int, rng: Any
+) -> Iterator[Judged]:
     rng.shuffle(found)
     for arguments in found:
         if not count:

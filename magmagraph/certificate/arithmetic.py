@@ -1,10 +1,10 @@
 """The meaning of operations, written down a second time: over rationals, 50 digits, or float64.
 
 Nothing here reads the records of operations, the passes or the code generators. A value is a NumPy
-array: of `Fraction` or of mpmath's numbers as objects, or of float64. A cast between floats changes
-nothing, since rules are identities of exact arithmetic. What is not defined (a division by zero, a
-logarithm of a negative number) is NaN. Operations that are not in `OPERATIONS` have no meaning here:
-the verifier takes their results as unknowns.
+array: of `Fraction` or of mpmath's numbers as objects, or of float64. A cast between floats
+changes nothing, since rules are identities of exact arithmetic. What is not defined (a division by
+zero, a logarithm of a negative number) is NaN. Operations that are not in `OPERATIONS` have no
+meaning here: the verifier takes their results as unknowns.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ def _steps(start: int, step: int, count: int) -> Any:
 
 
 def _slice(d: Arithmetic, k: Attributes, x: Any) -> Any:
-    for axis, (start, step, count) in enumerate(zip(k["starts"], k["steps"], k["shape"], strict=True)):
+    windows = zip(k["starts"], k["steps"], k["shape"], strict=True)
+    for axis, (start, step, count) in enumerate(windows):
         at = _steps(start, step, count)
         if count and not (0 <= at.min() and at.max() < x.shape[axis]):
             raise Undecided("a slice out of bounds")
@@ -277,7 +278,8 @@ def _take(d: Arithmetic, k: Attributes, x: Any, at: Any) -> Any:
 
 def _iota(d: Arithmetic, k: Attributes) -> Any:
     shape = k["shape"]
-    line = np.arange(shape[k["axis"]]).reshape([-1 if i == k["axis"] else 1 for i in range(len(shape))])
+    along = [-1 if i == k["axis"] else 1 for i in range(len(shape))]
+    line = np.arange(shape[k["axis"]]).reshape(along)
     return d.array(np.broadcast_to(line, shape).copy())
 
 

@@ -1,8 +1,8 @@
 """Read formulas of named dimensions, and decide inequalities between them for all sizes.
 
 An inequality holds for all sizes if the difference is a polynomial without negative coefficients,
-since sizes are at least zero. Where it is not, z3 decides it if it is installed; else it is tried for
-a range of sizes, and the answer says so.
+since sizes are at least zero. Where it is not, z3 decides it if it is installed; else it is tried
+for a range of sizes, and the answer says so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..errors import DataError, message
 
@@ -68,32 +69,34 @@ def evaluate(text: str | int, sizes: Mapping[str, int]) -> int:
     if isinstance(text, int):
         return text
     try:
-        return int(_value(tree(text), {k.replace("?", "__"): v for k, v in sizes.items()}, min, max))
+        known = {name.replace("?", "__"): size for name, size in sizes.items()}
+        return int(_value(tree(text), known, min, max))
     except (KeyError, ZeroDivisionError):
-        raise DataError(message(f"{text} has no value for the sizes {dict(sizes)}")) from None
+        raise DataError(message(f"{text} has no value for {dict(sizes)}")) from None
 
 
-def _value(node: ast.expr, sizes: Mapping[str, object], least: object, most: object) -> object:
+def _value(node: ast.expr, sizes: Mapping[str, Any], least: Any, most: Any) -> Any:
     """Evaluate a tree over integers, or over z3's terms."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
         return sizes[node.id]
     if isinstance(node, ast.UnaryOp):
-        return -_value(node.operand, sizes, least, most)  # type: ignore[operator]
+        return -_value(node.operand, sizes, least, most)
     if isinstance(node, ast.Call):
-        chosen = least if node.func.id == "min" else most  # type: ignore[attr-defined]
-        return chosen(*(_value(a, sizes, least, most) for a in node.args))  # type: ignore[operator]
+        assert isinstance(node.func, ast.Name)
+        chosen = least if node.func.id == "min" else most
+        return chosen(*(_value(a, sizes, least, most) for a in node.args))
     assert isinstance(node, ast.BinOp)
-    left: object = _value(node.left, sizes, least, most)
-    right: object = _value(node.right, sizes, least, most)
+    left = _value(node.left, sizes, least, most)
+    right = _value(node.right, sizes, least, most)
     if isinstance(node.op, ast.Add):
-        return left + right  # type: ignore[operator]
+        return left + right
     if isinstance(node.op, ast.Sub):
-        return left - right  # type: ignore[operator]
+        return left - right
     if isinstance(node.op, ast.Mult):
-        return left * right  # type: ignore[operator]
-    return left // right if isinstance(left, int) and isinstance(right, int) else left / right  # type: ignore[operator]
+        return left * right
+    return left // right if isinstance(right, int) and isinstance(left, int) else left / right  # z3
 
 
 def polynomial(text: str) -> Polynomial:
@@ -103,7 +106,8 @@ def polynomial(text: str) -> Polynomial:
 
 def _polynomial(node: ast.expr) -> Polynomial:
     if isinstance(node, ast.Constant):
-        return {(): int(node.value)}  # type: ignore[arg-type]
+        assert isinstance(node.value, int)
+        return {(): node.value}
     if isinstance(node, ast.Name):
         return {(node.id,): 1}
     if isinstance(node, ast.UnaryOp):
@@ -198,13 +202,13 @@ def _solve(
         return None
     sizes = {name: z3.Int(name) for name in known}
 
-    def least(a: object, b: object) -> object:
-        return z3.If(a <= b, a, b)  # type: ignore[operator]
+    def least(a: Any, b: Any) -> Any:
+        return z3.If(a <= b, a, b)
 
-    def most(a: object, b: object) -> object:
-        return z3.If(a >= b, a, b)  # type: ignore[operator]
+    def most(a: Any, b: Any) -> Any:
+        return z3.If(a >= b, a, b)
 
-    def term(text: str) -> object:
+    def term(text: str) -> Any:
         return _value(tree(text), sizes, least, most)
 
     found = z3.Solver()
@@ -215,9 +219,9 @@ def _solve(
         if kind == "==":
             found.add(first == second)
         elif kind in ("<=", ">="):
-            found.add(first <= second if kind == "<=" else first >= second)  # type: ignore[operator]
+            found.add(first <= second if kind == "<=" else first >= second)
     first, second = term(left), term(right)
-    found.add(z3.Not(first <= second if relation == "<=" else first == second))  # type: ignore[operator]
+    found.add(z3.Not(first <= second if relation == "<=" else first == second))
     answer = found.check()
     if answer == z3.unsat:
         return True, "z3"

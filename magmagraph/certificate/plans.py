@@ -1,9 +1,9 @@
 """Check a recorded plan: what each step reads, where memory lies, and what is left at the end.
 
-The plan is run with names in the place of numbers: a slot holds the name of the value that was last
-written to it, and nothing once bytes of it are written over. Each step must find the values that its
-node reads, and the end must be the results of the graph. So one walk checks order, lifetimes, use of
-memory again, copies, and what is written in place.
+The plan is run with names in the place of numbers: a slot holds the name of the value that was
+last written to it, and nothing once bytes of it are written over. Each step must find the values
+that its node reads, and the end must be the results of the graph. So one walk checks order,
+lifetimes, use of memory again, copies, and what is written in place.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .proof import FUSED, Terms
 
 ALIGNMENT = 64
 ALIASES = (
-    "reshape recompute checkpoint checkpoint_name custom_gradient stop_gradient marker sent_when "
-    "class_labels stateful"
-).split()  # operations whose result is their operand's memory
-FACTORS = {"gemm": 2, "matmul": 2, "syrk": 1, "gemv_sum": 1}  # operands that a product reads throughout
-REDUCTIONS = "sum prod max min argmax argmin any all".split()
+    "reshape", "recompute", "checkpoint", "checkpoint_name", "custom_gradient", "stop_gradient",
+    "marker", "sent_when", "class_labels", "stateful",
+)  # operations whose result is their operand's memory
+FACTORS = {"gemm": 2, "matmul": 2, "syrk": 1, "gemv_sum": 1}  # operands that are read throughout
+REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all")
 STAYING = ("reshape", "cast")
 MOVING = (
-    "transpose slice place concatenate join_pieces broadcast_to take scatter_add sort argsort "
-    "cumsum cumprod matmul gemm"
-).split()
+    "transpose", "slice", "place", "concatenate", "join_pieces", "broadcast_to", "take",
+    "scatter_add", "sort", "argsort", "cumsum", "cumprod", "matmul", "gemm",
+)  # fmt: skip
 
 PLACES = ("feed", "state", "constant", "result", "arena", "inside")
 
@@ -90,7 +90,7 @@ class PlanCheck:
                     continue
                 seen.add((slot, needed))
                 formula = str(self.slots[slot]["formula"])
-                true, how = extents.holds(needed, "<=", formula, sizes, given)  # type: ignore[arg-type]
+                true, how = extents.holds(needed, "<=", formula, sizes, given)
                 self.how.add(how)
                 if not true:
                     yield f"step {at}", f"{needed} bytes in slot {slot} of {formula}, for {how}"
@@ -292,20 +292,24 @@ class PlanCheck:
                 yield f"step {at}", "it waits for itself or a later step"
         for at, step in enumerate(self.steps):
             for early in range(at):
-                if early not in before[at] and (slot := self._conflict(self.steps[early], step)) >= 0:
+                if early in before[at]:
+                    continue
+                if (slot := self._conflict(self.steps[early], step)) >= 0:
                     yield f"step {at}", f"it touches slot {slot} and does not wait for step {early}"
 
     def _conflict(self, one: Mapping[str, Any], two: Mapping[str, Any]) -> int:
+        """Return a slot that one of two steps writes and the other touches; -1 if there is none."""
         for first, second in ((one, two), (two, one)):
+            touched = (*_slots(second["reads"]), *_slots(second["writes"]), *second["scratch"])
             for slot in (*_slots(first["writes"]), *first["scratch"]):
-                for other in (*_slots(second["reads"]), *_slots(second["writes"]), *second["scratch"]):
+                for other in touched:
                     if self.slots[slot]["place"] != "inside" and self._overlap(slot, other):
                         return slot
         return -1
 
 
 def _slots(values: Iterable[Sequence[Any]]) -> list[int]:
-    return [value[0] for value in values]
+    return [int(value[0]) for value in values]
 
 
 def _parts(step: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -1,9 +1,10 @@
 """Check rewrites: congruence of recorded expressions, and evaluation of what each rule claims.
 
-The terms of a certificate are all nodes of all graphs of a compile. Two terms are known to be equal if
-a checked rewrite says so, or if they are one operation of equal operands (congruence). Fused nodes
-are replaced by their bodies. A pass is proved if each result of the graph before it is known to be
-equal to that of the graph after it: then nothing happened that no checked rewrite explains.
+The terms of a certificate are all nodes of all graphs of a compile. Two terms are known to be
+equal if a checked rewrite says so, or if they are one operation of equal operands (congruence).
+Fused nodes are replaced by their bodies. A pass is proved if each result of the graph before it is
+known to be equal to that of the graph after it: then nothing happened that no checked rewrite
+explains.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ class Terms:
         self, before: int, after: int, given: Sequence[extents.Relation], narrows: bool = False
     ) -> Outcome:
         """Decide whether two nodes have one type for all sizes; `narrows` allows another float."""
-        types = [t if isinstance(t[0], list) else [t] for t in (self.type[before], self.type[after])]
+        both = self.type[before], self.type[after]
+        types = [t if isinstance(t[0], list) else [t] for t in both]
         if len(types[0]) != len(types[1]):
             return Outcome("fails", "the numbers of results differ")
         rounded = ""
@@ -248,11 +250,13 @@ class Terms:
         if self._elements(order, sizes, small) <= MOST_EXACT:
             for arithmetic in (Rationals(), real_numbers()):
                 try:
-                    outcome = self._at_points(before, after, order, unknowns, arithmetic, sizes, small)
+                    outcome = self._at_points(
+                        before, after, order, unknowns, arithmetic, sizes, small
+                    )
                     break
                 except Undecided:
                     continue
-                except (ValueError, TypeError, IndexError, extents.DataError):
+                except (ValueError, TypeError, IndexError, DataError):
                     break  # sizes of the call are needed: a reshape of 28 x 28, say
         shrunk = any(v > 4 for n in order for v in self._shape(n, self.sizes, {}))
         if outcome is None or outcome.state != "holds" or shrunk:
@@ -261,7 +265,7 @@ class Terms:
                 return outcome or Outcome("open", f"{elements} elements")
             try:
                 full = self._at_points(before, after, order, unknowns, Doubles(), self.sizes, {})
-            except (ValueError, TypeError, IndexError, extents.DataError) as error:
+            except (ValueError, TypeError, IndexError, DataError) as error:
                 raise Undecided(f"evaluation: {str(error).splitlines()[0]}") from None
             if outcome is None or full.state == "fails" or outcome.state == "fails":
                 outcome = full
@@ -356,7 +360,8 @@ class Terms:
             return np.array([rng.random() < 0.5 for _ in range(count)], bool).reshape(shape)
         low = 1 if point == 1 or dtype.startswith("uint") else -24
         if "int" in dtype:
-            made = [Fraction(rng.randint(0 if point == 1 else max(low, -2), 3)) for _ in range(count)]
+            least = 0 if point == 1 else max(low, -2)
+            made = [Fraction(rng.randint(least, 3)) for _ in range(count)]
         else:
             made = [Fraction(rng.randint(low, 24) or 5, 8) for _ in range(count)]
         array = np.empty(count, object)
@@ -364,7 +369,9 @@ class Terms:
         return d.array(array.reshape(shape))
 
 
-def _bound(attrs: Mapping[str, Any], sizes: Mapping[str, int], small: Mapping[Any, int]) -> dict[str, Any]:
+def _bound(
+    attrs: Mapping[str, Any], sizes: Mapping[str, int], small: Mapping[Any, int]
+) -> dict[str, Any]:
     """Return attributes with extents under sizes, and arrays as arrays."""
 
     def bound(name: str, value: Any) -> Any:
@@ -376,9 +383,10 @@ def _bound(attrs: Mapping[str, Any], sizes: Mapping[str, int], small: Mapping[An
                 if "full" in value:
                     full = [small.get(e, e) for e in value["full"]]
                     return np.full(full, bound("", {"array": value["array"]})[0])
-                flat = [float(e) if isinstance(e, str) else e for e in elements]
-                return np.array(flat, object if any(type(e) is int for e in flat) and
-                                not all(type(e) is bool for e in flat) else None).reshape(shape)  # fmt: skip
+                flat = np.empty(len(elements), object)
+                flat[:] = [float(e) if isinstance(e, str) else e for e in elements]
+                bools = all(isinstance(e, bool) for e in elements)
+                return flat.astype(bool if bools else object).reshape(shape)
             return value.get("dtype", value)
         if isinstance(value, list):
             return tuple(bound(name, v) for v in value)
@@ -392,7 +400,8 @@ def _bound(attrs: Mapping[str, Any], sizes: Mapping[str, int], small: Mapping[An
 def _difference(left: Any, right: Any, within: Sequence[Any]) -> tuple[int, float]:
     """Return how many elements are defined on the left, and the largest relative difference.
 
-    It is relative to the largest magnitude on the left, and in some more arrays. NaN on the left is not compared: a rule may define what was not.
+    It is relative to the largest magnitude on the left and in the arrays of `within`. NaN on the
+    left is not compared: a rule may define what was not.
     """
     if left.shape != right.shape:
         return 1, math.inf

@@ -1,13 +1,14 @@
 """`magmagraph verify FILE`: check a certificate without the compiler that wrote it.
 
-This file and those it imports read no pass, no code generator and no record of an operation: they have a
-second account of what operations mean (`arithmetic`), of what equality of graphs is (`proof`), and
-of what a plan may do with memory (`plans`).
+This file and those it imports read no pass, no code generator and no record of an operation: they
+have a second account of what operations mean (`arithmetic`), of what equality of graphs is
+(`proof`), and of what a plan may do with memory (`plans`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,7 +106,9 @@ def read(path: str | Path) -> dict[str, Any]:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        raise DataError(message(f"{path} is not JSON", need="a file that f.certify wrote")) from None
+        raise DataError(
+            message(f"{path} is not JSON", need="a file that f.certify wrote")
+        ) from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise DataError(
             message(f"{path} is not a certificate", need="a file that f.certify wrote")
@@ -202,7 +205,7 @@ def _rewrites(data: Mapping[str, Any], terms: Terms) -> list[Row]:
     given = [tuple(c) for c in data["plan"]["given"]]
     rows: list[Row] = []
     graphs = data["graphs"]
-    for before, after in zip(graphs, graphs[1:], strict=False):
+    for before, after in itertools.pairwise(graphs):
         name = after["pass"]
         groups: dict[tuple[str, str, str], int] = {}
         for rewrite in data["rewrites"]:
@@ -210,7 +213,7 @@ def _rewrites(data: Mapping[str, Any], terms: Terms) -> list[Row]:
                 continue
             old, new, rule = rewrite["before"], rewrite["after"], rewrite["rule"]
             narrows = data["about"]["passes"].get(name) == "half"
-            outcome = terms.same_types(old, new, given, narrows)  # type: ignore[arg-type]
+            outcome = terms.same_types(old, new, given, narrows)
             if outcome.state != "fails":
                 equal = terms.equal(old, new)
                 outcome = outcome if (outcome.state, equal.state) == ("rounds", "holds") else equal
@@ -227,7 +230,8 @@ def _rewrites(data: Mapping[str, Any], terms: Terms) -> list[Row]:
         rows.append(_pass(name, before, after, terms))
     used = {graph["pass"] for graph in graphs}
     if lost := [r for r in data["rewrites"] if r["pass"] not in used]:
-        rows.append(Row("rewrite", lost[0]["pass"], "fails", "a rewrite of a pass that has no graph"))
+        text = "a rewrite of a pass that has no graph"
+        rows.append(Row("rewrite", lost[0]["pass"], "fails", text))
     return rows
 
 
@@ -255,7 +259,8 @@ def _plan(check: PlanCheck) -> list[Row]:
     rows = []
     bounds = list(check.bounds())
     sizes = "for all sizes" if check.plan["symbolic"] else "for these sizes only"
-    how = "sizes tried" if "sizes tried" in check.how else ", ".join(sorted(check.how)) or "no steps"
+    tried = "sizes tried" in check.how
+    how = "sizes tried" if tried else ", ".join(sorted(check.how)) or "no steps"
     given = ", ".join(f"{n} = {v}" for n, v in check.plan["sizes"].items()) or "fixed sizes"
     count = f"{len(check.steps)} steps"
     checks = (
@@ -288,8 +293,8 @@ def _measured(measured: Mapping[str, Any]) -> list[Row]:
     for each in precision["measures"]:
         error, allowed = float(each["error"]), float(each["allowed"])
         state = "measured" if error <= allowed or each["name"] == "source" else "fails"
-        rows.append(Row("measured", f"error after {each['name']}", state,
-                        f"{error:.2e} of the largest value; rounding explains {allowed:.2e}"))  # fmt: skip
+        text = f"{error:.2e} of the largest value; rounding explains {allowed:.2e}"
+        rows.append(Row("measured", f"error after {each['name']}", state, text))
     if not precision["ok"] and all(row.state != "fails" for row in rows):
         rows.append(Row("measured", "precision", "fails", str(precision["blame"])))
     return rows

@@ -1,7 +1,7 @@
 """`f.certify(*feeds)`: write down a compile, so that another program can check it.
 
-A certificate has every node of every graph of the compile, every application of a rule, the plan with
-its memory, what was measured, and digests of what was generated. It claims nothing by itself:
+A certificate has every node of every graph of the compile, every application of a rule, the plan
+with its memory, what was measured, and digests of what was generated. It claims nothing by itself:
 `certificate.verifying` checks it, and its verdict is stored with it.
 """
 
@@ -114,7 +114,7 @@ class _Writer:
         self.nodes: list[Any] = []
 
     def compile(self, plan: Plan, symbolic: Plan | None) -> dict[str, Any]:
-        """Return the nodes, graphs, rewrites and the plan, which is symbolic before it has sizes."""
+        """Return nodes, graphs, rewrites, and the plan with its formulas before it has sizes."""
         steps = [(n, a, b) for n, a, b in self.function.report.steps() if isinstance(a, Graph)]
         source: Graph = self.function.source_graph
         graphs = [{"pass": "source", **self._graph(source)}]

@@ -26,10 +26,9 @@ ORDER = (
     "errors", "init", "_version", "config", "dtypes", "ir", "ops", "autodiff", "codegen", "files",
     "help", "losses", "functional", "schedule", "regularize", "text", "passes",
     "runtime",
-    "distributed", "function", "data", "inspect", "certificate", "optimizer", "nn", "model", "run", "checks",
-    "executors", "workflow", "tune", "callbacks", "loggers", "metrics", "estimators", "random",
-    "linalg",
-    "special", "fft", "interchange", "cli", "__main__",
+    "distributed", "function", "data", "inspect", "certificate", "optimizer", "nn", "model",
+    "run", "checks", "executors", "workflow", "tune", "callbacks", "loggers",
+    "metrics", "estimators", "random", "linalg", "special", "fft", "interchange", "cli", "__main__",
 )  # fmt: skip
 # Imports that go up all the same: a room, and what of it imports what.
 UPWARD = {
@@ -80,9 +79,9 @@ OTHER_NAMES = {
     "magmagraph/ir/communicator.py": "reductions over ranks",
     "magmagraph/codegen/functions/declared.py": "functions of the C library",
     "magmagraph/codegen/functions/scalar.py": "functions of the C library",
-    "magmagraph/certificate/arithmetic.py": "a second account of what they mean, to check the first",
-    "magmagraph/certificate/plans.py": "a second account of what they mean, to check the first",
-    "magmagraph/certificate/proof.py": "a second account of what they mean, to check the first",
+    "magmagraph/certificate/arithmetic.py": "a second account of them, for checks",
+    "magmagraph/certificate/plans.py": "a second account of them, for checks",
+    "magmagraph/certificate/proof.py": "a second account of them, for checks",
 }
 
 

@@ -179,12 +179,16 @@ class PlanCheck:
                     yield label, f"it writes slot {slot} as {type_}, not {whole}"
                 inside[slot] = self.key(node) if copy else (part["made"], result)
             yield from self._in_place(label, part)
+        begun = (step["parts"][0]["node"], -1) if step["parts"] else None  # the name of partial sums
         for slot in step["scratch"]:
+            if ending and self.holds.get(slot) != begun:
+                yield label, f"the sums in slot {slot} are written over"
             touched = [s for s in (*_slots(step["reads"]), *_slots(step["writes"]))
                        if self._overlap(slot, s)]  # fmt: skip
             if touched:
                 yield label, f"its scratch memory overlaps slot {touched[0]}"
             self._clobber(slot)
+            self.holds[slot] = begun
         writes = _slots(step["writes"])
         for i, slot in enumerate(writes):
             place = self.slots[slot]["place"]
@@ -304,7 +308,7 @@ class PlanCheck:
             for slot in (*_slots(first["writes"]), *first["scratch"]):
                 for other in touched:
                     if self.slots[slot]["place"] != "inside" and self._overlap(slot, other):
-                        return slot
+                        return int(slot)
         return -1
 
 

@@ -18,12 +18,12 @@ from ..errors import DataError, message
 from . import extents
 from .arithmetic import real_numbers
 from .plans import PlanCheck
-from .proof import Terms, proved_roots
+from .proof import FUSED, Terms, proved_roots
 
 SCHEMA = "magmagraph.certificate"
 VERSION = 1
 SHOWN = 8  # problems of one kind
-PARTS = ("about", "graphs", "rewrites", "plan", "nodes", "measured", "hashes")
+PARTS = ("about", "graphs", "rewrites", "plan", "nodes", "bodies", "measured", "hashes")
 
 
 class Row(NamedTuple):
@@ -174,15 +174,7 @@ def _comparable(part: Any) -> str:
 def verify_data(data: Mapping[str, Any]) -> Verdict:
     """Check the content of a certificate."""
     try:
-        plan, graphs = data["plan"], data["graphs"]
-        terms = Terms(data["nodes"], plan["sizes"])
-        rows = [
-            *_types(terms),
-            *_rewrites(data, terms),
-            *_plan(PlanCheck(plan, graphs[-1], terms)),
-            *_measured(data["measured"]),
-            *_stated(data),
-        ]
+        rows = [*_compile(data), *_measured(data["measured"]), *_stated(data)]
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -191,6 +183,28 @@ def verify_data(data: Mapping[str, Any]) -> Verdict:
                     need="a file that f.certify wrote, unchanged")
         ) from None  # fmt: skip
     return Verdict(rows)
+
+
+def _compile(data: Mapping[str, Any]) -> list[Row]:
+    """Check a compile, and those of the bodies of its loops and branches."""
+    plan = data["plan"]
+    terms = Terms(data["nodes"], plan["sizes"])
+    rows = [
+        *_types(terms),
+        *_rewrites(data, terms),
+        *_plan(PlanCheck(plan, data["graphs"][-1], terms)),
+    ]
+    nested = sum(
+        terms.op[step["node"]] not in FUSED and not {"body", "bodies"}.isdisjoint(attrs)
+        for step in plan["steps"]
+        for attrs in [terms.attrs[step["node"]]]
+    )
+    if nested and not data["bodies"]:
+        text = "how they are compiled is not in the certificate"
+        rows.append(Row("graph", f"bodies of {nested} loops or branches", "open", text))
+    for number, body in enumerate(data["bodies"]):
+        rows += [row._replace(item=f"body {number}: {row.item}") for row in _compile(body)]
+    return rows
 
 
 def _types(terms: Terms) -> list[Row]:
@@ -220,7 +234,7 @@ def _rewrites(data: Mapping[str, Any], terms: Terms) -> list[Row]:
             if outcome.state in ("holds", "rounds"):
                 terms.unite(old, new)
             text = outcome.how
-            if outcome.state not in ("holds", "rounds"):
+            if outcome.state == "fails":
                 text += f" (nodes {old} and {new}, {rewrite['line'] or 'no line'})"
             groups[rule, outcome.state, text] = groups.get((rule, outcome.state, text), 0) + 1
         for (rule, state, text), count in groups.items():

@@ -99,9 +99,27 @@ def content(function: Any, *feeds: Any, plan: Plan | None = None, **named: Any) 
         "version": VERSION,
         "about": _about(function, plan, bound),
         **_Writer(function).compile(plan, symbolic),
+        "bodies": _bodies(function, plan),
         "measured": {} if bound is None else _measured(function, bound),
         "hashes": _hashes(function, plan),
     }
+
+
+def _bodies(function: Any, plan: Plan) -> list[dict[str, Any]]:
+    """Return the compiles of bodies of loops and branches, which are functions of their own."""
+    found = []
+    for body in function.bodies if any(s.role is Role.NESTED for s in plan.steps) else ():
+        inner = body.plan_for(plan.sizes or {})
+        symbolic = body._compiled.plan if body.device == "cpu" else None
+        found.append(
+            {
+                "about": {"passes": {line.name: line.numerics for line in body.passes}},
+                **_Writer(body).compile(inner, symbolic),
+                "bodies": _bodies(body, inner),
+                "hashes": _hashes(body, inner),
+            }
+        )
+    return found
 
 
 class _Writer:

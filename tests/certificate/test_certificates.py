@@ -225,3 +225,13 @@ def test_extents_are_decided_for_all_sizes():
     assert holds("4*m", "<=", "4*n", given=[("m", "==", "n")])[0]
     with pytest.raises(DataError, match="is not an extent"):
         holds("__import__('os')", "<=", "n")
+
+
+def test_bodies_of_loops_are_compiles_of_their_own():
+    function, feeds = replay_programs.PROGRAMS["branches"]({})
+    certificate = function.certify(*feeds)
+    assert certificate.verdict.ok and len(certificate.data["bodies"]) == 4
+    inner = certificate.data["bodies"][1]["plan"]
+    inner["fetches"] = [[0, *value[1:]] for value in inner["fetches"]]
+    assert all("body 1" in row.item for row in failed(verify_data(certificate.data)))
+    assert not verify_data(certificate.data).ok

@@ -179,7 +179,8 @@ class PlanCheck:
                     yield label, f"it writes slot {slot} as {type_}, not {whole}"
                 inside[slot] = self.key(node) if copy else (part["made"], result)
             yield from self._in_place(label, part)
-        begun = (step["parts"][0]["node"], -1) if step["parts"] else None  # the name of partial sums
+        # The name of partial sums, which a later launch ends.
+        begun = (step["parts"][0]["node"], -1) if step["parts"] else None
         for slot in step["scratch"]:
             if ending and self.holds.get(slot) != begun:
                 yield label, f"the sums in slot {slot} are written over"

@@ -30,6 +30,7 @@ MOST_DOUBLE = 20_000_000
 SMALL = (3, 2, 5, 7, 4, 6, 9, 8, 11, 13, 10, 12)  # extents in the place of larger ones
 ROUNDING = {"float16": 2.0**-8, "bfloat16": 2.0**-5, "float64": 2.0**-49}  # others: 2**-20
 SUMS = ("sum", "add", "subtract")  # what may cancel: rounding is that of the operands
+LOOP = "loop"
 FUSED = ("fused", "fused_many")
 HOW = "algorithm"  # an attribute that says how a value is computed, not which
 APART = ("input", "variable", "parameter", "random_step")  # leaves that are never equal
@@ -236,9 +237,17 @@ class Terms:
         return list(order)
 
     def _is_unknown(self, node: int, unknowns: set[int]) -> bool:
-        op = self.op[node]
-        known = op in OPERATIONS and "digest" not in json.dumps(self.attrs[node].get("value", ""))
-        return not known or self.find(node) in unknowns
+        if self.find(node) in unknowns:
+            return True
+        op, attrs = self.op[node], self.attrs[node]
+        if op == "item":  # of a loop: results of fused nodes are those of their bodies
+            return self.op[self.inputs[node][0]] != LOOP or self._is_unknown(
+                self.inputs[node][0], unknowns
+            )
+        if op == LOOP:
+            inner = [each[0] for each in attrs["body"]["graph"]["nodes"]]
+            return any(each not in OPERATIONS and each != "parameter" for each in inner)
+        return op not in OPERATIONS or "digest" in json.dumps(attrs.get("value", ""))
 
     def _evaluated(self, before: int, after: int, unknowns: set[int]) -> Outcome:
         order = self._order((before, after), unknowns)
@@ -281,7 +290,8 @@ class Terms:
             found[name] = next(fresh)
         for node in order:
             type_ = self.type[node]
-            for extent in type_[1] if not isinstance(type_[0], list) else ():
+            types = type_ if isinstance(type_[0], list) else [type_]
+            for extent in (e for each in types for e in each[1]):
                 if isinstance(extent, int) and extent > 4 and extent not in found:
                     found[extent] = next(fresh, extent)
         return found
@@ -300,10 +310,10 @@ class Terms:
     ) -> tuple[int, ...]:
         type_ = self.type[node]
         if isinstance(type_[0], list):
-            raise Undecided(f"{self.op[node]} has several results")
-        return tuple(
-            small.get(e, e) if isinstance(e, int) else extents.evaluate(e, sizes) for e in type_[1]
-        )
+            if self.op[node] != LOOP:
+                raise Undecided(f"{self.op[node]} has several results")
+            type_ = type_[-1]  # its results are checked one by one, as items
+        return _concrete(type_, sizes, small)
 
     def _at_points(
         self, before: int, after: int, order: Sequence[int], unknowns: set[int],
@@ -319,18 +329,19 @@ class Terms:
                 if self._is_unknown(node, unknowns):
                     values[node] = self._unknown(node, shape, point, arithmetic)
                     continue
-                attrs = _bound(self.attrs[node], sizes, small)
-                attrs.setdefault("shape", shape)
-                attrs.setdefault("dtype", self.type[node][0])
                 operands = [values[i] for i in self.inputs[node]]
-                with np.errstate(all="ignore"):
-                    made = OPERATIONS[self.op[node]](arithmetic, attrs, *operands)
-                value = made if isinstance(made, np.ndarray) else np.asarray(made)
-                if value.dtype not in (np.bool_, object) and arithmetic.exact:
-                    value = arithmetic.array(value)
-                if value.shape != shape:
-                    raise ValueError(f"{self.op[node]} gives {value.shape}, not {shape}")
-                values[node] = value
+                if self.op[node] == "item":
+                    values[node] = operands[0][self.attrs[node]["index"]]
+                elif self.op[node] == LOOP:
+                    made = _looped(arithmetic, self.attrs[node], operands, sizes, small)
+                    values[node] = made if isinstance(self.type[node][0], list) else made[0]
+                else:
+                    values[node] = _applied(
+                        arithmetic, self.op[node], self.attrs[node], self.type[node], operands,
+                        sizes, small,
+                    )  # fmt: skip
+            if isinstance(values[before], tuple):
+                raise Undecided("it has several results, which are compared one by one")
             summed = before if self.op[before] in SUMS else after
             within = [values[i] for i in self.inputs[summed] if i in values
                       ] if self.op[summed] in SUMS else []  # fmt: skip
@@ -367,6 +378,61 @@ class Terms:
         array = np.empty(count, object)
         array[:] = made
         return d.array(array.reshape(shape))
+
+
+def _concrete(
+    type_: Sequence[Any], sizes: Mapping[str, int], small: Mapping[Any, int]
+) -> tuple[int, ...]:
+    """Return a type's shape under sizes, with small extents in the place of large ones."""
+    return tuple(
+        small.get(e, e) if isinstance(e, int) else extents.evaluate(e, sizes) for e in type_[1]
+    )
+
+
+def _applied(
+    d: Arithmetic, op: str, given: Mapping[str, Any], type_: Sequence[Any], operands: Sequence[Any],
+    sizes: Mapping[str, int], small: Mapping[Any, int],
+) -> Any:  # fmt: skip
+    """Return the result of an operation; raise ValueError if it has not the shape of the type."""
+    shape = _concrete(type_, sizes, small)
+    attrs = {"shape": shape, "dtype": type_[0], **_bound(given, sizes, small)}
+    with np.errstate(all="ignore"):
+        made = OPERATIONS[op](d, attrs, *operands)
+    value = made if isinstance(made, np.ndarray) else np.asarray(made)
+    if value.dtype not in (np.bool_, object) and d.exact:
+        value = d.array(value)
+    if value.shape != shape:
+        raise ValueError(f"{op} gives {value.shape}, not {shape}")
+    return value
+
+
+def _looped(
+    d: Arithmetic, attrs: Mapping[str, Any], operands: Sequence[Any],
+    sizes: Mapping[str, int], small: Mapping[Any, int],
+) -> tuple[Any, ...]:  # fmt: skip
+    """Run a loop: its carries, then the rows that its iterations return."""
+    graph, carries, stacks = attrs["body"]["graph"], attrs["carries"], attrs["stacks"]
+    state, along = list(operands[:carries]), operands[carries : carries + stacks]
+    length = _bound({"shape": attrs["length"]}, sizes, small)["shape"]
+    count = along[0].shape[0] if along else length
+    if count is None or attrs["flag"]:
+        raise Undecided("a loop whose iterations depend on values")
+    rows: list[Any] = [[None] * count for _ in graph["outputs"][carries:]]
+    for step in range(count):
+        at = count - 1 - step if attrs["reverse"] else step
+        given = [*state, *(np.asarray(x[at]) for x in along), *operands[carries + stacks :]]
+        values = dict(zip(graph["inputs"], given, strict=True))
+        for number, (op, own, inputs, type_) in enumerate(graph["nodes"]):
+            if number not in values:
+                inner = [values[i] for i in inputs]
+                values[number] = _applied(d, op, own, type_, inner, sizes, small)
+        made = [values[i] for i in graph["outputs"]]
+        state = made[:carries]
+        for row, value in zip(rows, made[carries:], strict=True):
+            row[at] = value
+    if count == 0 and rows:
+        raise Undecided("a loop without iterations")
+    return (*state, *(np.stack(row) for row in rows))
 
 
 def _bound(

@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError, message
 
-TRIED = 7  # sizes of each dimension, from 0, where nothing else decides
-MOST_TRIED = 3000  # sets of sizes
+TRIED = (0, 1, 2, 3, 4, 5, 7, 13, 64, 1000)  # sizes of a dimension, where nothing else decides
+MOST_TRIED = 3000  # sets of sizes; of more, so many are drawn
 
 Polynomial = dict[tuple[str, ...], int]
 Relation = tuple[str, str, str]  # left, "==" or another, right
@@ -163,8 +164,11 @@ def holds(
     solved = _solve(left, relation, right, known, given)
     if solved is not None:
         return solved
-    count = max(1, min(TRIED, int(MOST_TRIED ** (1 / max(1, len(known))))))
-    for values in itertools.product(range(count), repeat=len(known)):
+    sets: Iterable[tuple[int, ...]] = itertools.product(TRIED, repeat=len(known))
+    if len(TRIED) ** len(known) > MOST_TRIED:
+        rng = random.Random(0)
+        sets = [tuple(rng.choices(TRIED, k=len(known))) for _ in range(MOST_TRIED)]
+    for values in sets:
         chosen = dict(zip(known, values, strict=True))
         try:
             if not all(_compare(a, r, b, chosen) for a, r, b in given):

@@ -301,6 +301,8 @@ def _measured(measured: Mapping[str, Any]) -> list[Row]:
         Row("measured", "runs give the same bits", "measured" if measured["same_bits"] else "fails",
             f"{measured['runs']} runs on the feeds")
     ]  # fmt: skip
+    if measured["refused"]:
+        rows = [Row("measured", "runs", "open", f"refused: {measured['refused']}")]
     precision = measured["precision"]
     if precision["ok"] is None:
         return [*rows, Row("measured", "precision", "open", precision["reason"])]

@@ -19,7 +19,7 @@ import numpy as np
 
 from .._version import __version__
 from ..dtypes import is_complex
-from ..errors import DataError, MagmagraphError, message
+from ..errors import DataError, MagmagraphError, PlanError, message
 from ..inspect.checking import check as checking
 from ..inspect.checking.running import Feeds, bind, run_once
 from ..inspect.node_history import INSIDE, OPERANDS
@@ -89,11 +89,18 @@ def content(function: Any, *feeds: Any, plan: Plan | None = None, **named: Any) 
         What is written in the place of the function's plan.
     """
     absent = function._settings["target"] is not None
+    if absent and (feeds or named):  # their shapes say the sizes
+        function.specialize(*map(np.shape, function._signature.arrange(feeds, named)))
     bound = None if absent else bind(function, feeds, named)
     # On a device steps become launches when sizes are known.
     symbolic = function._compiled.plan if plan is None and function.device == "cpu" else None
     if plan is None:
         plan = function.plan if bound is None else bound.bound.plan
+    if plan.sizes is None:
+        raise PlanError(
+            message("certify: the sizes of dimensions are not known", need="feeds of their sizes",
+                    hint="f.specialize(shape, ...) says them without feeds")
+        )  # fmt: skip
     return {
         "schema": SCHEMA,
         "version": VERSION,

@@ -1177,7 +1177,7 @@ class Function:
         Parameters
         ----------
         feeds, named
-            As for a call; nothing is committed. For a target that is not here there are none.
+            As for a call; nothing is committed. For a target that is not here, their shapes count.
         path
             Where the JSON file is written, if anywhere.
 
@@ -1185,6 +1185,15 @@ class Function:
         -------
         Certificate
             ``data``, and ``verdict``: what the verifier says, which prints as a table.
+
+        Raises
+        ------
+        FeedError
+            As a call would.
+        DataError
+            The function runs on several ranks.
+        PlanError
+            There are no feeds, and sizes of dimensions are not known.
 
         Examples
         --------

@@ -17,7 +17,7 @@ from magmagraph import cli
 from magmagraph.certificate import read, verify
 from magmagraph.certificate.extents import holds
 from magmagraph.certificate.verifying import seal, sealed, verify_data
-from magmagraph.errors import DataError
+from magmagraph.errors import DataError, PlanError
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "replay"))
@@ -92,6 +92,17 @@ def test_plans_of_absent_devices_are_checked_without_feeds():
     waiting["waits"] = []
     rows = failed(verify_data(certificate.data))
     assert [row.item for row in rows] == ["streams"] * len(rows) and rows
+
+
+def test_what_cannot_be_certified_says_why():
+    x = mg.var("x", shape=("n",))
+    f = mg.function([x], mg.exp(x), target=mg.Target.made_up("h200"))
+    with pytest.raises(PlanError, match="not known"):
+        f.certify()
+    assert f.certify(np.ones(4, "f4")).data["plan"]["sizes"] == {"n": 4}
+    f = mg.function([x], mg.log(x), nan="raise")
+    rows = f.certify(np.zeros(4, "f4")).verdict.rows
+    assert [r.state for r in rows if r.text.startswith("refused")] == ["open"]
 
 
 def test_the_verifier_imports_nothing_of_the_compiler():

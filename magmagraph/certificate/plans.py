@@ -23,9 +23,8 @@ ALIASES = (
 )  # operations whose result is their operand's memory
 FACTORS = {"gemm": 2, "matmul": 2, "syrk": 1, "gemv_sum": 1}  # operands that are read throughout
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all")
-STAYING = ("reshape", "cast")
 MOVING = (
-    "transpose", "slice", "place", "concatenate", "join_pieces", "broadcast_to", "take",
+    "slice", "place", "concatenate", "join_pieces", "broadcast_to", "take",
     "scatter_add", "sort", "argsort", "cumsum", "cumprod", "matmul", "gemm",
 )  # fmt: skip
 
@@ -329,21 +328,53 @@ def _written_last(body: Mapping[str, Any], operand: int, result: int) -> str:
     in a pass over memory before; so a result that reads other positions through sums alone, and
     depends on a sum, is written when all that is done.
     """
+    nodes = body["nodes"]
     parameter = body["inputs"][operand]
-    shape = body["nodes"][parameter][3][1]
-    at, moved, sums = {parameter}, set[int](), set[int]()
-    for number, (op, _, inputs, type_) in enumerate(body["nodes"]):
+    shape = _long(nodes[parameter][3][1])
+    # Of values that are read where the parameter is: their axes, as those of the parameter.
+    at = {parameter: (shape, tuple(range(len(shape))))}
+    moved, sums = set[int](), set[int]()
+    for number, (op, attrs, inputs, type_) in enumerate(nodes):
         if op in REDUCTIONS:
             sums.add(number)
             continue
         if sums.intersection(inputs):
             sums.add(number)
-        if moved.intersection(inputs):
+        ways = {at[i] for i in inputs if i in at}
+        if moved.intersection(inputs) or len(ways) > 1:
             moved.add(number)
-        elif at.intersection(inputs):
-            same = op not in MOVING and (op in STAYING or type_[1] == shape)
-            (at if same else moved).add(number)
+        elif ways:
+            way = _way(op, attrs, nodes[inputs[0]][3][1], _long(type_[1]), *ways)
+            if way is None:
+                moved.add(number)
+            else:
+                at[number] = way
     out = body["outputs"][result]
-    if not moved:
+    turned = out in at and at[out][1] != tuple(range(len(at[out][1])))
+    if not moved and not turned:
         return "read at the same positions, or by sums"
-    return "after sums that read all of it" if out in sums and out not in moved else ""
+    return "after sums that read all of it" if out in sums and out not in moved | {*at} else ""
+
+
+Way = tuple[tuple[Any, ...], tuple[int, ...]]
+
+
+def _long(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the extents that are not 1: the others do not move elements."""
+    return tuple(extent for extent in shape if extent != 1)
+
+
+def _way(
+    op: str, attrs: Mapping[str, Any], before: Sequence[Any], shape: tuple[Any, ...], way: Way
+) -> Way | None:
+    """Return how an operation's result is read if its operand is; None where that moves."""
+    if op == "transpose":
+        long = [axis for axis, extent in enumerate(before) if extent != 1]
+        turned = [long.index(axis) for axis in attrs["axes"] if axis in long]
+        return shape, tuple(way[1][axis] for axis in turned)
+    if op in MOVING:
+        return None
+    if way[0] == shape:
+        return way
+    straight = way[1] == tuple(range(len(way[1])))
+    return (shape, tuple(range(len(shape)))) if op == "reshape" and straight else None

@@ -16,6 +16,7 @@ import magmagraph as mg
 from magmagraph import cli
 from magmagraph.certificate import read, verify
 from magmagraph.certificate.extents import holds
+from magmagraph.certificate.plans import _written_last
 from magmagraph.certificate.verifying import seal, sealed, verify_data
 from magmagraph.errors import DataError, PlanError
 
@@ -245,3 +246,18 @@ def test_bodies_of_loops_are_compiles_of_their_own():
     inner["fetches"] = [[0, *value[1:]] for value in inner["fetches"]]
     assert all("body 1" in row.item for row in failed(verify_data(certificate.data)))
     assert not verify_data(certificate.data).ok
+
+
+def test_what_is_written_over_is_read_at_its_own_positions():
+    square: list[Any] = ["float32", [3, 3]]
+    leaf: list[Any] = ["parameter", {"index": 0}, [], square]
+    turned: list[Any] = ["transpose", {"axes": [1, 0]}, [0], square]
+
+    def why(*nodes: Any) -> str:
+        body = {"nodes": [leaf, *nodes], "inputs": [0], "outputs": [len(nodes)]}
+        return _written_last(body, 0, 0)
+
+    assert why(["exp", {}, [0], square]) and why(turned, ["transpose", turned[1], [1], square])
+    assert not why(turned) and not why(turned, ["add", {}, [0, 1], square])
+    total: list[Any] = ["sum", {"axes": [0]}, [1], ["float32", [3]]]
+    assert why(turned, total, ["multiply", {}, [0, 2], square])

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import random_arrays  # noqa: F401  # adds domains
+import random_domains
+import random_networks  # noqa: F401  # adds domains
 
 import magmagraph as mg
 from magmagraph import cli
@@ -261,3 +264,13 @@ def test_what_is_written_over_is_read_at_its_own_positions():
     assert not why(turned) and not why(turned, ["add", {}, [0, 1], square])
     total: list[Any] = ["sum", {"axes": [0]}, [1], ["float32", [3]]]
     assert why(turned, total, ["multiply", {}, [0, 2], square])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("domain", ["mixed", "network", "linalg", "complex"])
+def test_nothing_fails_of_random_programs(domain, seed):
+    case = random_domains.case(domain, seed, "float32" if seed % 2 else "float64", 7)
+    function = mg.function(list(case.inputs), case.outputs, case.updates)
+    verdict = function.certify(*case.feeds).verdict
+    assert verdict.ok, f"case({domain!r}, {seed}): {verdict}"

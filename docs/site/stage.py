@@ -42,7 +42,7 @@ NAVIGATION = {
     ],
     "Reference": [
         "reference/index", "ops", "networks", "passes", "errors", "environment", "models", "onnx",
-        "coverage", "memory", "export", "viewer-schema", "glossary",
+        "coverage", "memory", "export", "certificates", "viewer-schema", "glossary",
     ],
     "Large runs": [
         "distributed", "launching", "cost-model", "tune", "workflow", "reliability", "security",

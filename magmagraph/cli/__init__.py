@@ -29,6 +29,7 @@ from . import (
     search,
     show,
     tune,
+    verify,
     workflow,
 )
 
@@ -40,6 +41,7 @@ _COMMANDS = {
     "profile": profile,
     "autotune": autotune,
     "export": export,
+    "verify": verify,
     "tune": tune,
     "search": search,
     "run": run,

@@ -1124,6 +1124,46 @@ class Function:
         with self._as_rank():
             return check(self, *feeds, **named)
 
+    def certify(self, *feeds: Any, path: FilePath | None = None, **named: Any) -> Any:
+        """Write down what can be proved of this compile, and what was measured on some feeds.
+
+        The certificate has every rewrite, the plan with its memory, errors against float64, and
+        digests of the generated sources. ``magmagraph verify FILE`` checks it without the compiler.
+
+        Parameters
+        ----------
+        feeds, named
+            As for a call; nothing is committed. For a target that is not here, their shapes count.
+        path
+            Where the JSON file is written, if anywhere.
+
+        Returns
+        -------
+        Certificate
+            ``data``, and ``verdict``: what the verifier says, which prints as a table.
+
+        Raises
+        ------
+        FeedError
+            As a call would.
+        DataError
+            The function runs on several ranks.
+        PlanError
+            There are no feeds, and sizes of dimensions are not known.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> found = mg.function([x], mg.log(1 + mg.exp(x))).certify([1.0, 2.0])
+        >>> found.verdict.ok, found.data["rewrites"][0]["rule"]
+        (True, 'softplus')
+        """
+        from ..certificate import certify
+
+        with self._as_rank():
+            return certify(self, *feeds, path=path, **named)
+
     def profile(self, *feeds: Any, **named: Any) -> Any:
         """Return time, bytes and arithmetic of each step under its roofs; commits nothing.
 

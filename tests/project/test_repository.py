@@ -26,10 +26,9 @@ ORDER = (
     "errors", "_version", "config", "dtypes", "ir", "init", "ops", "autodiff", "codegen", "files",
     "help", "losses", "functional", "schedule", "regularize", "text", "passes",
     "runtime",
-    "distributed", "function", "data", "inspect", "optimizer", "nn", "model", "run", "checks",
-    "executors", "workflow", "tune", "callbacks", "loggers", "metrics", "estimators", "random",
-    "linalg",
-    "special", "fft", "interchange", "cli", "__main__",
+    "distributed", "function", "data", "inspect", "certificate", "optimizer", "nn", "model",
+    "run", "checks", "executors", "workflow", "tune", "callbacks", "loggers",
+    "metrics", "estimators", "random", "linalg", "special", "fft", "interchange", "cli", "__main__",
 )  # fmt: skip
 # Imports that go up all the same: a room, and what of it imports what.
 UPWARD = {
@@ -42,6 +41,7 @@ UPWARD = {
     ("distributed", "inspect"): "a cost model that measures and draws",
     ("function", "data"): "batches, which functions take",
     ("function", "inspect"): "what functions show of themselves",
+    ("function", "certificate"): "what functions prove of themselves",
 }
 
 # Libraries that only some files may import, wherever in the file the import stands.
@@ -58,6 +58,7 @@ ONLY_IN = {
     "IPython": {"magmagraph/model/progress.py"},
     "matplotlib": {"magmagraph/tune/result.py", "magmagraph/model/history.py"},
     "pandas": {"magmagraph/ir/frames.py"},
+    "mpmath": {"magmagraph/certificate/arithmetic.py"},
     "mpi4py": {"magmagraph/runtime/comm/mpi.py"},
     "networkx": {"magmagraph/inspect"},
     "pooch": {"magmagraph/data/download.py"},
@@ -69,6 +70,7 @@ ONLY_IN = {
         "magmagraph/cli", "magmagraph/data/download.py", "magmagraph/model",
         "magmagraph/passes/report.py",
     },
+    "z3": {"magmagraph/certificate/extents.py"},
     "sklearn": {"magmagraph/data/datasets.py", "magmagraph/estimators.py"},
 }
 
@@ -77,6 +79,9 @@ OTHER_NAMES = {
     "magmagraph/ir/communicator.py": "reductions over ranks",
     "magmagraph/codegen/functions/declared.py": "functions of the C library",
     "magmagraph/codegen/functions/scalar.py": "functions of the C library",
+    "magmagraph/certificate/arithmetic.py": "a second account of them, for checks",
+    "magmagraph/certificate/plans.py": "a second account of them, for checks",
+    "magmagraph/certificate/proof.py": "a second account of them, for checks",
 }
 
 

@@ -66,6 +66,8 @@ class Kernels:
     ----------
     sources
         The C source of each library that was built, without the support header.
+    libraries
+        The loaded libraries.
 
     Examples
     --------
@@ -89,7 +91,7 @@ class Kernels:
     def __init__(self) -> None:
         self.sources: list[str] = []
         self._address: dict[str, int] = {}
-        self._libraries: list[Library] = []
+        self.libraries: list[Library] = []
 
     def __len__(self) -> int:
         return len(self._address)
@@ -121,7 +123,7 @@ class Kernels:
             for code in share:
                 self._address[code.key] = function_address(library, code.name)
         self.sources.extend(sources)
-        self._libraries.extend(libraries)
+        self.libraries.extend(libraries)
 
     def has(self, bodies: Bodies) -> bool:
         """Return whether the kernel of a step is there."""
@@ -135,7 +137,7 @@ class Kernels:
             if library is not None:
                 join_pool(library)
                 self._address[key] = function_address(library, code.name)
-                self._libraries.append(library)
+                self.libraries.append(library)
                 self.sources.append(source)
                 del codes[key]
 

@@ -317,11 +317,16 @@ def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:
     pipeline = DEFAULT if passes is None else tuple(passes)
     for record in pipeline:
         if not isinstance(record, Pass):
+            name = getattr(record, "__name__", "mine")
             raise PassError(
                 message(
                     f"{record!r} in passes= is not a pass",
                     need="Pass records",
-                    hint="start from mg.passes.default()",
+                    hint=f"mg.passes.Pass({name!r}, function, True, 'exact', 'why here') of a "
+                    "function (graph, trace, options) -> graph; the others are "
+                    "mg.passes.default()"
+                    if callable(record)
+                    else "start from mg.passes.default()",
                 )
             )
     names = [record.name for record in pipeline]

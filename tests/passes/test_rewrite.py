@@ -236,6 +236,11 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         mg.passes.default(skip="fuse")
 
 
+def renamed(graph: Graph, trace: Trace, options: object) -> Graph:
+    """A pass as someone writes it first: the function alone."""
+    return graph
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -255,6 +260,12 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
             {"passes": ("simplify",)},
             "'simplify' in passes= is not a pass\n  expected: Pass records\n"
             "  try: start from mg.passes.default()",
+        ),
+        (
+            {"passes": (renamed,)},
+            f"{renamed!r} in passes= is not a pass\n  expected: Pass records\n"
+            "  try: mg.passes.Pass('renamed', function, True, 'exact', 'why here') of a function "
+            "(graph, trace, options) -> graph; the others are mg.passes.default()",
         ),
         (
             {"passes": ()},

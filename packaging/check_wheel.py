@@ -3,7 +3,7 @@
 These are products, training steps of networks that are not those of common_regions.py, predictions,
 and functions such as softmax. A step that falls back to NumPy is an error.
 
-python packaging/check_wheel.py
+python packaging/check_wheel.py [FOLDER OF AN UNPACKED WHEEL]
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ def main() -> None:
         environment = {**os.environ, "PATH": folder, "MAGMAGRAPH_CACHE_DIR": folder}
         for name in ("MAGMAGRAPH_CC", "MAGMAGRAPH_INSTALLED", "PYTHONPATH"):
             environment.pop(name, None)
+        if len(sys.argv) > 1:
+            environment["PYTHONPATH"] = sys.argv[1]
         # In another folder, so that it is the wheel that is imported.
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM], env=environment, cwd=folder, check=False

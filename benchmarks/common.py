@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 INHERITED = ("OPENBLAS_", "OMP_", "MKL_", "GOTO_", "BLIS_", "NVPL_", "PYTHONDONTWRITEBYTECODE")
 THREADS = ("MAGMAGRAPH_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = (
-    "numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "keras", "pytensor",
+    "numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "keras", "tensorflow", "pytensor",
     "cupy-cuda13x", "nvmath-python", "triton",
 )
 

@@ -168,6 +168,14 @@ def layers() -> str:
     points = {**lines, "MagmaDNN, their GPU": [(4.0, THEIRS_OF_FOUR)]}
     head = ("3000 steps, seconds", *(f"L = {x:g}" for x, _ in lines["magmagraph, GPU"]), "a layer")
     whole = mnist["results"]["seconds"]
+    keras = record("keras_mnist")
+    names = {"magmagraph": "magmagraph", "keras": "Keras (torch)", "tensorflow": "TensorFlow"}
+    epochs = [
+        (r["case"]["name"],
+         *(f"{1e3 * r['times'][p]['median']:.0f}" if "median" in r["times"].get(p, {}) else ""
+           for p in names))
+        for r in keras["results"]
+    ]  # fmt: skip
     return (
         table(head, rows)
         + figure(chart(points, "hidden layers", "seconds", log=True), "Both axes are logarithmic.")
@@ -175,6 +183,8 @@ def layers() -> str:
         + f"<p>Five epochs of MNIST with L = 4 on the GPU, feeding included: {whole:.3f} s, "
         f"{THEIRS_OF_FOUR / whole:.1f} times as fast as theirs, on another card.</p>"
         + source("cuda_mnist", mnist)
+        + "<p>An epoch of fit over 6,000 images on the CPU, milliseconds:</p>"
+        + table(("network", *names.values()), epochs) + source("keras_mnist", keras)
     )  # fmt: skip
 
 

@@ -66,19 +66,25 @@ def network(depth: int, activation: str, loss: str, optimizer: Any) -> Iterator[
 
 def functions() -> Iterator[mg.Function]:
     """Yield functions of one array."""
+    for shape in (ROWS, ("batch", "columns")):
+        yield from functions_of(mg.input("x", shape=shape))
     x = mg.input("x", shape=ROWS)
     scale = mg.var("scale", shape=(20,), init=mg.init.ones())
     offset = mg.var("offset", shape=(20,), init=mg.init.zeros())
-    for name in (*ACTIVATIONS, "exp", "log", "sqrt", "square", "softmax", "log_softmax", "abs"):
-        yield mg.function([x], getattr(mg, name)(x), device="cpu")
     yield mg.function([x], mg.layer_norm(x, scale, offset), device="cpu")
     yield mg.function([x], mg.rms_norm(x, scale), device="cpu")
-    for axis in (None, 0, 1):
-        for reduce in (mg.sum, mg.mean, mg.max, mg.min):
-            yield mg.function([x], reduce(x, axis=axis), device="cpu")
     other = mg.input("y", shape=ROWS)
     for made in (x + other, x - other, x * other, x / other, x + offset, x * scale):
         yield mg.function([x, other], [made], device="cpu")
+
+
+def functions_of(x: Any) -> Iterator[mg.Function]:
+    """Yield functions of one array without weights, whose columns are a number or a name."""
+    for name in (*ACTIVATIONS, "exp", "log", "sqrt", "square", "softmax", "log_softmax", "abs"):
+        yield mg.function([x], getattr(mg, name)(x), device="cpu")
+    for axis in (None, 0, 1):
+        for reduce in (mg.sum, mg.mean, mg.max, mg.min):
+            yield mg.function([x], reduce(x, axis=axis), device="cpu")
 
 
 def codes() -> list[StepCode]:

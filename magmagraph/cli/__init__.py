@@ -26,6 +26,7 @@ from . import (
     info,
     profile,
     run,
+    scaling,
     search,
     show,
     tune,
@@ -45,6 +46,7 @@ _COMMANDS = {
     "tune": tune,
     "search": search,
     "run": run,
+    "scaling": scaling,
     "workflow": workflow,
     "bench": bench,
 }

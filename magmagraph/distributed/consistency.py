@@ -12,7 +12,10 @@ from ..ir.ranks import current
 
 __all__ = ["check_equal_on_ranks"]
 
-_FIT = "the whole of the data, and the same arguments, on every rank: fit gives each its part"
+_FIT = (
+    "the whole of the data, and the same arguments, on every rank: fit gives each its part "
+    "(data='sharded' is for ranks that have rows of their own)"
+)
 
 
 @documented

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import DataError, MagmagraphError, RanksWarning, StorageError, message
+from ..errors import ConfigError, DataError, MagmagraphError, RanksWarning, StorageError, message
 from ..ir.communicator import Communicator
 from ..ir.lines import caller_line, warn_user
+from ..ir.rank_failures import Failed, described, refused
 from ..ir.ranks import current, rank_and_count
 from .consistency import check_equal_on_ranks
 from .strategies import checked, joined
@@ -18,6 +19,7 @@ from .strategies import checked, joined
 __all__ = ["Team", "warn_of_copies"]
 
 
+_Value = TypeVar("_Value")
 _warned = threading.Event()
 
 
@@ -52,6 +54,7 @@ class Team:
 
     def __init__(self, distribute: Any) -> None:
         self._strategy = checked(distribute)
+        self._parts: Communicator | None = None  # a rank of each part of a batch, where several do
         self._group: Communicator | None = None  # those that share batches, where several do
         self._world: Communicator | None = None  # all that the training step runs on
         self.shard = (0, 1) if self._strategy is None else self._strategy.shard()
@@ -65,6 +68,11 @@ class Team:
     def asynchronous(self) -> bool:
         """Whether ranks may take different numbers of steps."""
         return self._strategy is not None and self._strategy.asynchronous
+
+    @property
+    def size(self) -> int:
+        """How many ranks the training step runs on together."""
+        return 1 if self._world is None else self._world.size
 
     @property
     def is_first(self) -> bool:
@@ -84,6 +92,94 @@ class Team:
         group = world.group(self._strategy.axes_of(world.mesh))
         self._group = group if group.size > 1 else None
         check_equal_on_ranks(contents, ranks=group)
+
+    def same(self, told: Mapping[str, Any], need: str) -> None:
+        """Raise `ConfigError` on all ranks unless they say the same; `need` is for its text."""
+        if self._strategy is not None:
+            check_equal_on_ranks(told, need=need)
+
+    def whole(self, make: Callable[[], _Value], what: str) -> _Value:
+        """Return what a function gives; where it fails on one of all ranks, all of them raise.
+
+        Parameters
+        ----------
+        make
+            What may fail on this rank alone.
+        what
+            What has not happened then, in words.
+
+        Raises
+        ------
+        DataError
+            On all ranks, if the failure of the first rank that failed is one.
+        CommunicationError
+            On the other ranks, if it is of another kind.
+        """
+        return _met(current(), make, what)[0]
+
+    def of_parts(self, value: Any, what: str, *, alike: bool = False) -> list[Any]:
+        """Return the small Python object of each part of the batches, in their order.
+
+        Parameters
+        ----------
+        value
+            Of this rank's part.
+        what
+            Says to people where ranks meet.
+        alike
+            Whether ranks of the same part have to say the same; all ranks compare then.
+
+        Raises
+        ------
+        ConfigError
+            On all ranks, if ranks of the same part do not.
+        """
+        part, count = self.shard
+        if count == 1 and not alike:
+            return [value]
+        if not alike:
+            return self._rank_of_each_part().exchange(value, what)
+        found: dict[int, tuple[int, Any]] = {}
+        for rank, (theirs, said) in enumerate(current().exchange((part, value), what)):
+            first, known = found.setdefault(theirs, (rank, said))
+            if known != said:
+                raise ConfigError(
+                    message(
+                        f"ranks {first} and {rank} have other data: {known} and {said}",
+                        need=f"the same data on all ranks that compute part {theirs} of a batch",
+                    )
+                )
+        return [found[theirs][1] for theirs in range(count)]
+
+    def step_of_parts(
+        self, make: Callable[[], _Value], epoch: int, step: int
+    ) -> tuple[_Value, list[_Value]]:
+        """Return what a function gives on this rank, and what it gives for each part.
+
+        Where it fails on one of these ranks, all of them raise, as in `whole`.
+        """
+        ranks = self._rank_of_each_part() if self.shard[1] > 1 else None
+        return _met(ranks, make, f"no rank takes step {step} of epoch {epoch}")
+
+    def _rank_of_each_part(self) -> Communicator:
+        """Return the ranks that compute one batch with this one, each another part of it."""
+        if self._parts is None:
+            facts = None if self._strategy is None else self._strategy.facts()
+            assert facts is not None  # there are several parts
+            self._parts = current().group(facts.group)
+        return self._parts
+
+    def added(self, totals: list[Any], rows: int) -> tuple[list[Any], int]:
+        """Return sums over the rows of all parts, and their number: the same bits on all ranks."""
+        told = self.of_parts((totals, rows), "the end of the validation")
+        columns = zip(*(given for given, _ in told), strict=True)
+        return [sum(column[1:], column[0]) for column in columns], sum(count for _, count in told)
+
+    def longest(self, seconds: float) -> float:
+        """Return the longest time of the ranks that share batches, so that histories are equal."""
+        if self._group is None:
+            return seconds
+        return float(max(self._group.exchange(seconds, "the end of an epoch")))
 
     def begin(self, step: Any) -> None:
         """Begin to train with a compiled step: all ranks have rank 0's variables."""
@@ -144,6 +240,35 @@ class Team:
         buffer = np.empty(answer, np.uint8) if content is None else np.frombuffer(content, np.uint8)
         shared: np.ndarray = world.broadcast(buffer, 0)
         return shared.tobytes()
+
+
+def _met(
+    ranks: Communicator | None, make: Callable[[], _Value], what: str
+) -> tuple[_Value, list[_Value]]:
+    """Return what a function gives here and on each rank; all raise where one of them fails."""
+    value: Any = None
+    error: Exception | None = None
+    try:
+        value = make()
+    except Exception as failure:
+        error = failure
+    if ranks is None or ranks.size == 1:
+        if error is not None:
+            raise error
+        return value, [value]
+    failed = None if error is None else (isinstance(error, DataError), described(error))
+    told = ranks.exchange((value, failed), "the data of each rank")
+    failures = [theirs for _, theirs in told]
+    first = next((theirs for theirs in failures if theirs is not None), None)
+    if first is None:
+        return value, [theirs for theirs, _ in told]
+    if error is not None and not isinstance(error, DataError):
+        raise error
+    told_of: Sequence[Failed | None] = [theirs and theirs[1] for theirs in failures]
+    if not first[0]:
+        raise refused(told_of, ranks, what) from error
+    rank = failures.index(first)
+    raise DataError(f"on rank {rank} of {ranks.size}, {first[1].text}") from error
 
 
 def _plain(error: Exception) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from ..ir.op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.control.identities import MARKER, OWN_STATISTICS
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply, subtract
+from ..ops.elementwise.bits import logical_and
+from ..ops.elementwise.comparison import equal, where
+from ..ops.elementwise.rounding import isnan
 from ..ops.reduction.deviations import variance
 from ..ops.shape.arrange import reshape
 from ..ops.shape.axes import CUBE, MATRIX
@@ -131,7 +135,8 @@ def running_statistics(
     momentum: Weight of this batch: ``new = (1 - momentum) * old + momentum * batch``.
     axis: The axis of the channels.
     returns (pair of Node): The new mean and the new variance, for ``updates=``. The batch's
-        variance enters unbiased.
+        variance enters unbiased; a batch of one element a channel has none, and leaves the
+        variance as it is.
     raises ShapeError: If the statistics have another shape than the channels.
 
     >>> mean, var = mg.var("mean", init=[0.0]), mg.var("var", init=[1.0])
@@ -144,12 +149,16 @@ def running_statistics(
     node = wide(as_node(x, as_node(running_mean).dtype))
     call = Call(RUNNING_STATISTICS, (node,))
     axis, others = _other_axes(call, axis, node.ndim)
-    batch_mean, _ = batch_statistics(node, axis)
+    batch_mean, batch_var = batch_statistics(node, axis)
     unbiased = _marked(variance(_marked(node), others, ddof=1))
-    return (
-        _blended(call, "running_mean", running_mean, batch_mean, momentum),
-        _blended(call, "running_var", running_var, unbiased, momentum),
-    )
+    new_var = _blended(call, "running_var", running_var, unbiased, momentum)
+    if all(isinstance(node.shape[other], int) for other in others):
+        single = math.prod(node.shape[other] for other in others) == 1
+        new_var = as_node(running_var) if single else new_var
+    else:  # of one element it is 0 / 0; of NaN and infinity, both are NaN
+        alone = logical_and(equal(batch_var, 0.0), isnan(unbiased))
+        new_var = where(alone, as_node(running_var, new_var.dtype), new_var)
+    return _blended(call, "running_mean", running_mean, batch_mean, momentum), new_var
 
 
 def _blended(call: Call, name: str, held: Any, batch: Node, momentum: float) -> Node:

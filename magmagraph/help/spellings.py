@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Iterable
 
 from ..errors import message
 
-__all__ = ["missing", "missing_of_node"]
+__all__ = ["missing", "missing_of_node", "near_name"]
 
 OF_NODE = {
     "backward": "mg.grad(loss, [w, b]), which makes gradients as nodes",
@@ -105,6 +107,34 @@ OF_MODEL = {
     "to_json": "net.architecture()",
     "get_config": "net.architecture()",
     "plot_model": "net.show().save('net.svg')",
+}
+
+# Losses and metrics by the names that Keras and PyTorch have for them.
+OF_LOSS = {
+    "mean_squared_error": "mse",
+    "MSELoss": "mse",
+    "mean_absolute_error": "mae",
+    "L1Loss": "mae",
+    "l1": "mae",
+    "l2": "mse",
+    "categorical_crossentropy": "cross_entropy",
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "crossentropy": "cross_entropy",
+    "CrossEntropyLoss": "cross_entropy",
+    "binary_crossentropy": "binary_cross_entropy",
+    "BCELoss": "binary_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy",
+    "NLLLoss": "nll_loss",
+    "kl_div": "kl_divergence",
+    "SmoothL1Loss": "smooth_l1",
+    "HuberLoss": "huber",
+    "acc": "accuracy",
+    "sparse_categorical_accuracy": "accuracy",
+    "binary_accuracy": "accuracy",
+    "roc_auc": "auc",
+    "rocauc": "auc",
+    "f1_score": "f1",
+    "r2_score": "r2",
 }
 
 OF_OPTIMIZER = {
@@ -345,6 +375,22 @@ OF_MODULE = {
         "History": "net.fit(...), which returns it",
     },
 }
+
+
+def near_name(given: object, known: Iterable[str]) -> str | None:
+    """Return the name of a loss or metric that is meant, quoted, or None.
+
+    Examples
+    --------
+    >>> near_name("sparse_categorical_crossentropy", ["cross_entropy", "mse"])
+    "'cross_entropy'"
+    >>> near_name("acuracy", ["accuracy"]), near_name("acc", ["mse"])
+    ("'accuracy'", None)
+    """
+    names = list(known)
+    other = OF_LOSS.get(str(given))
+    found = [other] if other in names else difflib.get_close_matches(str(given), names, 1)
+    return repr(found[0]) if found else None
 
 
 def missing(module: str, name: str) -> AttributeError:

@@ -12,6 +12,7 @@ import numpy as np
 from .. import losses
 from ..dtypes import is_float
 from ..errors import ConfigError, DataError, message
+from ..help.spellings import near_name
 from ..ir.graph import Node
 from ..ops.leaf import input
 
@@ -51,6 +52,7 @@ def loss_function(given: Any, activation: str | None) -> LossFunction:
                 f"there is no loss {given!r}",
                 need="the name of a loss of magmagraph ('cross_entropy', 'mse', 'huber', ...), or "
                 "a function of outputs and labels that returns a scalar node",
+                hint=near_name(given, losses.__all__),
             )
         )
     function: Any = getattr(losses, given)

@@ -16,6 +16,7 @@ from ..autodiff.transforms.vmap import vmap
 from ..errors import ConfigError, DataError, message
 from ..function import Function, function
 from ..functional.probabilities import softmax
+from ..help.spellings import near_name
 from ..ir.graph import Node
 from ..losses.classification import cross_entropy
 from ..losses.common import check_last_axis
@@ -769,6 +770,7 @@ def metric(given: Any) -> Metric:
             message(
                 f"there is no metric {given!r}",
                 need=f"one of {', '.join(sorted(_NAMED))}, 'top_5' for any number, or a function",
+                hint=near_name(name, _NAMED),
             )
         )
     return _NAMED[name]()

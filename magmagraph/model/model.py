@@ -223,6 +223,7 @@ class Model(Compiling, Copying, Saving, Adapting):
         sample_weight: Any = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
+        data: str = "whole",
         verbose: int | str = "auto",
         progress: bool | None = None,
         resume: Any = None,
@@ -270,6 +271,13 @@ class Model(Compiling, Copying, Saving, Adapting):
         steps_per_epoch : int, optional
             How many batches are an epoch, instead of one pass over the data; the next epoch goes
             on where this one ends. With it, `x` may be a generator.
+        data : {"whole", "sharded"}
+            With ``distribute=``: "whole" means that each rank is given all data and takes its part
+            of each batch; "sharded" that each rank is given rows of its own, `x` and `y` as well as
+            weights and the data for validation. Shards may have different lengths, at least 1.
+            Batches take rows of all shards in proportion to their lengths, and an epoch ends with
+            all of them. Shards ``x[rank::size]`` of an array are trained on as that array is,
+            without shuffling in the same order.
         verbose : int or str
             0 shows nothing, 1 a bar and a line for each epoch, 2 plain lines; "auto" is 1 in
             terminals and notebooks, and elsewhere, as in the log of a job, a plain line in at
@@ -348,6 +356,7 @@ class Model(Compiling, Copying, Saving, Adapting):
             sample_weight=sample_weight,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
+            data=data,
             options=options,
         )
         if resume is not None:
@@ -378,7 +387,7 @@ class Model(Compiling, Copying, Saving, Adapting):
         """
         size = checked_size(batch_size)
         self._check_loss()
-        return self._evaluated(source_of(self, x, y, sample_weight), size)
+        return self._result(*self._totals(source_of(self, x, y, sample_weight), size))
 
     def _checked(self, x: Any, y: Any) -> tuple[list[np.ndarray], np.ndarray, Labels]:
         self._ready(x)
@@ -400,7 +409,8 @@ class Model(Compiling, Copying, Saving, Adapting):
         labels = self._known.setdefault(fresh.kind, fresh)  # one input for all functions
         return xs, labels.conform(given), labels
 
-    def _evaluated(self, data: Source, batch_size: int) -> dict[str, Any]:
+    def _totals(self, data: Source, batch_size: int) -> tuple[list[Any], int]:
+        """Return the sums over rows of the loss and the metrics, and the number of rows."""
         compiled = self._evaluation(data.labels, data.weighted)
         rows = 0
         totals: list[Any] = [0.0] * (1 + len(self.metrics) + data.weighted)
@@ -409,7 +419,7 @@ class Model(Compiling, Copying, Saving, Adapting):
             totals[0] += float(loss) * count
             totals[1:] = [a + np.asarray(b) for a, b in zip(totals[1:], found, strict=True)]
             rows += count
-        return self._result(totals, rows)
+        return totals, rows
 
     def _result(self, totals: Sequence[Any], rows: int) -> dict[str, Any]:
         """Return what sums over rows say, by name; those of weighted rows end with the weight."""

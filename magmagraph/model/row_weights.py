@@ -11,7 +11,7 @@ from ..errors import DataError, message
 from .data import as_array
 from .losses import Labels
 
-__all__ = ["checked_weights", "weights_of_classes"]
+__all__ = ["balanced_weights", "checked_weights", "rows_of_classes", "weights_of_classes"]
 
 
 def checked_weights(given: Any, rows: int) -> np.ndarray:
@@ -52,10 +52,8 @@ def weights_of_classes(
                     need="a dict {class: weight}, or 'balanced', of arrays",
                 )
             )
-        found, place, counts = np.unique(classes, return_inverse=True, return_counts=True)
-        each = len(classes) / (len(found) * counts)
-        return np.asarray(each[place], np.float32)
-    if isinstance(given, Mapping):
+        named: Mapping[Any, Any] = balanced_weights(rows_of_classes(all_labels, kind))
+    elif isinstance(given, Mapping):
         named = given
     else:
         named = dict(enumerate(np.atleast_1d(as_array(given, "class_weight")).tolist()))
@@ -74,6 +72,24 @@ def weights_of_classes(
         table[name] = weight
     chosen: np.ndarray = _positive(table, "class")[classes]
     return chosen
+
+
+def rows_of_classes(labels: np.ndarray, kind: Labels) -> dict[int, int]:
+    """Return how many rows are of each class that occurs."""
+    found, counts = np.unique(_classes(labels, kind), return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
+    """Return weights of classes by which all count alike, and the mean over rows is 1.
+
+    Examples
+    --------
+    >>> balanced_weights({0: 30, 1: 10})
+    {0: 0.6666666666666666, 1: 2.0}
+    """
+    rows = sum(counts.values())
+    return {name: rows / (len(counts) * count) for name, count in counts.items()}
 
 
 def _positive(weights: np.ndarray, what: str) -> np.ndarray:

@@ -95,16 +95,17 @@ _COMMON: dict[str, Schema] = {
     "checksum": whole(),
 }
 _OLDER: dict[str, Schema] = {"bfloat16": items(text())}
+_DATA = (
+    table({"batches": either(none, whole())}),
+    table({"examples": whole()}),
+    table({"shapes": items(items(whole(), 64)), "sample": whole()}),
+)
 MODEL = table({**_COMMON, "architecture": either(none, _ARCHITECTURE)}, _OLDER)
 CHECKPOINT = table(
     {
         **_COMMON,
         "architecture": either(none, _ARCHITECTURE),
-        "data": either(
-            table({"batches": either(none, whole())}),
-            table({"examples": whole()}),
-            table({"shapes": items(items(whole(), 64)), "sample": whole()}),
-        ),
+        "data": either(*_DATA, table({"shards": items(either(*_DATA))})),
         "epoch": whole(),
         "step": whole(),
         "rows": number(0),

@@ -169,15 +169,26 @@ class Arrays:
     ) -> None:
         xs, values, self.labels = model._checked(x, y)
         self.columns = [*xs, values]
-        weights = None
+        self._inputs = len(xs)
+        self.weighted = sample_weight is not None
         if sample_weight is not None:
-            weights = checked_weights(sample_weight, len(values))
+            self.columns.append(checked_weights(sample_weight, len(values)))
         if class_weight is not None:
-            found = weights_of_classes(class_weight, values, self.labels, values)
-            weights = found if weights is None else weights * found
-        self.weighted = weights is not None
-        if weights is not None:
-            self.columns.append(weights)
+            self.weigh(class_weight)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The labels."""
+        return self.columns[self._inputs]
+
+    def weigh(self, class_weight: Any) -> None:
+        """Multiply the weights of rows by those of their classes."""
+        found = weights_of_classes(class_weight, self.values, self.labels, self.values)
+        if self.weighted:
+            self.columns[-1] = self.columns[-1] * found
+        else:
+            self.columns.append(found)
+            self.weighted = True
 
     @property
     def rows(self) -> int:
@@ -198,9 +209,16 @@ class Arrays:
 
     def _part(self, rows: slice) -> Arrays:
         found = object.__new__(Arrays)
-        found.labels, found.weighted = self.labels, self.weighted
+        found.labels, found.weighted, found._inputs = self.labels, self.weighted, self._inputs
         found.columns = [column[rows] for column in self.columns]
         return found
+
+    def at(self, rows: slice | np.ndarray, place: int, number: int) -> Batch:
+        """Return the rows at some positions, as batch `place` of an epoch."""
+        if isinstance(rows, slice):
+            return tuple(column[rows] for column in self.columns)
+        # "clip" spares the buffering that checked indices would cost.
+        return tuple(np.take(column, rows, axis=0, mode="clip") for column in self.columns)
 
     def about(self) -> dict[str, Any]:
         """Return what tells these data from others."""
@@ -258,7 +276,10 @@ class Stream:
         self.weighted = class_weight is not None or len(parts) > count + 1
         _, values, self.labels = model._checked(list(given) if count > 1 else given[0], y)
         self._first_labels = values
-        self._conformed(parts)
+        conformed = self._conformed(parts)
+        self._none = tuple(array[:0] for array in conformed)
+        #: Of the arrays of each batch.
+        self.dtypes = tuple(array.dtype for array in conformed)
 
     @property
     def rows(self) -> int:
@@ -375,6 +396,13 @@ class Examples(Stream):
             raise DataError(message("some examples have weights, and some have none"))
         columns = zip(*found, strict=True)
         return tuple(as_array([as_array(v) for v in column]) for column in columns)
+
+    def at(self, rows: slice | np.ndarray, place: int, number: int) -> Batch:
+        """Return the examples at some positions, as batch `place` of an epoch."""
+        positions = np.arange(self.rows)[rows]
+        if not len(positions):
+            return self._none
+        return self._checked(place, self._joined(positions), number)
 
     def about(self) -> dict[str, Any]:
         """Return what tells these data from others."""

@@ -19,10 +19,12 @@ from ..function import Function
 from .callbacks import Callback, Checkpoint, as_callback
 from .data import checked_size, on_host
 from .divergence import explain
+from .epoch_log import write_epoch
 from .history import History
 from .progress import Progress
 from .resuming import Resumable
 from .run import Trained
+from .shards import Shards, balanced_over_shards
 from .sources import Arrays, Source, is_batches, source_of
 
 __all__ = ["History", "Training", "check_options"]
@@ -106,6 +108,7 @@ class Training(Resumable):
         sample_weight: Any = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
+        data: str = "whole",
         options: dict[str, Any],
     ) -> None:
         if not isinstance(epochs, (int, np.integer)) or epochs < 0:
@@ -138,29 +141,32 @@ class Training(Resumable):
         self._wanted = batch_size if callable(batch_size) else lambda epoch: batch_size
         self.batch_size = checked_size(self._wanted(self.epoch))
         self.steps_per_epoch = steps_per_epoch
-        self._take_data(x, y, sample_weight, class_weight, validation_data, validation_split)
         self._team = Team(options.get("distribute"))
         #: Which part of each batch this process takes, and of how many.
         self.shard = self._team.shard
+        self._sharded = self._is_sharded(data)
+        given = (x, y, sample_weight, class_weight, validation_data, validation_split)
+        if self._sharded:
+            self._take_shards(*given)
+        else:
+            self._take_data(*given)
         if self._team.spread:
-            validation = [] if self.validation is None else self.validation.sample
-            self._team.check(
-                {
-                    "examples": self.data.rows,
-                    "examples for validation": self.validation and self.validation.rows,
-                    "batch_size": self.batch_size,
-                    "epochs": self.epochs,
-                    "initial_epoch": self._initial,
-                    "steps_per_epoch": steps_per_epoch,
-                    "shuffle": shuffle,
-                    "epochs before": self._first,
-                },
-                {
-                    "the model's seed": model.seed,
-                    "a checksum of some examples": _checksum(self.data.sample),
-                    "a checksum of some examples for validation": _checksum(validation),
-                },
-            )
+            sizes: dict[str, Any] = {
+                "batch_size": self.batch_size,
+                "epochs": self.epochs,
+                "initial_epoch": self._initial,
+                "steps_per_epoch": steps_per_epoch,
+                "shuffle": shuffle,
+                "epochs before": self._first,
+            }
+            contents = {"the model's seed": model.seed}
+            if not self._sharded:
+                validation = [] if self.validation is None else self.validation.sample
+                later = self.validation and self.validation.rows
+                sizes = {"examples": self.data.rows, "examples for validation": later, **sizes}
+                contents["a checksum of some examples"] = _checksum(self.data.sample)
+                contents["a checksum of some examples for validation"] = _checksum(validation)
+            self._team.check(sizes, contents)
         self.function = model.training_step(
             self.data.labels, weighted=self.data.weighted, **options
         )
@@ -213,6 +219,56 @@ class Training(Resumable):
         elif split:
             assert isinstance(data, Arrays)
             self.data, self.validation = data.split(split)
+
+    def _is_sharded(self, data: str) -> bool:
+        """Return whether ranks bring data of their own; all of them have to say the same."""
+        if data not in ("whole", "sharded"):
+            raise ConfigError(message(f"data={data!r}", need="'whole' or 'sharded'"))
+        self._team.same({"data": data}, "the same argument data= on all ranks")
+        if data == "sharded" and not self._team.spread:
+            raise ConfigError(
+                message(
+                    "data='sharded' without distribute=",
+                    need="a strategy, by which ranks train one model",
+                    hint="distribute=mg.distributed.DataParallel()",
+                )
+            )
+        return data == "sharded"
+
+    def _take_shards(
+        self,
+        x: Any,
+        y: Any,
+        sample_weight: Any,
+        class_weight: Any,
+        validation: Any,
+        split: float,
+    ) -> None:
+        """Take this rank's shard; what is wrong with one is an error of all ranks."""
+        balanced = isinstance(class_weight, str) and class_weight == "balanced"
+        weights = None if balanced else class_weight
+        self._team.whole(
+            lambda: self._take_data(x, y, sample_weight, weights, validation, split),
+            "training has not begun",
+        )
+        data, later = self.data, self.validation
+        forms = {
+            "the data": type(data).__name__,
+            "the examples": ", ".join(str(node.type) for node in self.model.inputs),
+            "the labels": str(data.labels.node.type),
+            "weights of rows": data.weighted,
+            "data for validation": None if later is None else type(later).__name__,
+            "weights of rows for validation": later is not None and later.weighted,
+        }
+        self._team.same(forms, "shards of the same kind on all ranks")
+        if balanced:
+            # Of all rows, also of those that are kept aside, as without shards.
+            kept = [data, later] if split and later is not None else [data]
+            table = balanced_over_shards(kept, self._team)
+            for part in kept:
+                assert isinstance(part, Arrays)  # or it has no weights
+                part.weigh(table)
+        self.data = Shards(data, self._team)
 
     def _validation(self, given: Any) -> Source:
         """Return the data for validation: arrays (x, y) or (x, y, weights), or batches."""
@@ -285,6 +341,7 @@ class Training(Resumable):
     def run(self) -> History:
         """Go through the epochs that are left."""
         model = self.model
+        self._began_with = self.epoch  # in which functions are compiled
         self._each("begin")
         try:
             while self.epoch < self.epochs and not self.stopping:
@@ -367,11 +424,25 @@ class Training(Resumable):
             raise DataError(message("there are no batches", need="at least one"))
         self.check_weights()
         self.record = self.model._result(self._totals, self._rows)
-        self.record["seconds"] = self._seconds + time.perf_counter() - began
+        seconds = self._seconds + time.perf_counter() - began
+        self.record["seconds"] = self._team.longest(seconds)
         if self.validation is not None:
-            found = self.model._evaluated(self.validation, max(256, self.batch_size))
+            totals, rows = self.model._totals(self.validation, max(256, self.batch_size))
+            if self._sharded:
+                totals, rows = self._team.added(totals, rows)
+            found = self.model._result(totals, rows)
             self.record.update((f"val_{name}", value) for name, value in found.items())
         self.history.records.append(self.record)
+        if self._team.is_first:
+            write_epoch(
+                ranks=self._team.size,
+                epoch=self.epoch,
+                first=self.epoch == self._began_with,
+                steps=self.step,
+                rows=self._rows,
+                seconds=self.record["seconds"],
+                loss=self.record["loss"],
+            )
         self._begin_epoch(self.epoch + 1)
         self._each("epoch_end")
         self._stop_together("the end of an epoch")

@@ -166,7 +166,7 @@ class Operators:
                 )
             )
         if name not in _OPERATORS or method != "__call__" or options:
-            raise _no_function(f"np.{name}", name)
+            raise _no_function(f"np.{name}")
         package = sys.modules[_PACKAGE]
         if name == "divmod":
             return package.floor_divide(*inputs), package.remainder(*inputs)
@@ -179,7 +179,7 @@ class Operators:
         name = function.__name__
         if function in (np.shape, np.ndim, np.size) and len(arguments) == 1 and not named:
             return getattr(arguments[0], name)
-        raise _no_function(f"{function.__module__.replace('numpy', 'np')}.{name}", name)
+        raise _no_function(f"{function.__module__.replace('numpy', 'np')}.{name}")
 
     # Elements.
 
@@ -357,11 +357,16 @@ _OPERATORS = frozenset(
 )
 
 
-def _no_function(called: str, name: str) -> ArgumentError:
+def _no_function(called: str) -> ArgumentError:
     """Say that a function of NumPy computes with values, and what to call in its place."""
     hint = "node.eval() for the value"
-    if callable(getattr(sys.modules[_PACKAGE], name, None)):
-        hint = f"mg.{name}(), which makes a node, or {hint}"
+    # np.fft.fft is ours by the same path; a name alone may be of another function.
+    *path, last = called.removeprefix("np.").split(".")
+    place: Any = sys.modules[_PACKAGE]
+    for part in path:
+        place = getattr(place, part, None)
+    if callable(getattr(place, last, None)):
+        hint = f"mg.{'.'.join((*path, last))}(), which makes a node, or {hint}"
     return ArgumentError(
         message(f"{called}() computes with values, and a node has none: nothing has run", hint=hint)
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+SYSTEM_FIREFOX = ("firefox", "firefox-esr")
 SYSTEM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -41,18 +42,35 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def firefox() -> Iterator[Any]:
-    """Give Playwright's Firefox; skip where there is none. It shares Playwright with `chromium`."""
+    """Give a Firefox: Playwright's own, or the system's; skip where there is neither.
+
+    It shares Playwright with `chromium`. The system's is driven by WebDriver BiDi, of which
+    Playwright and Firefox have to know the same commands (versions 1.58 and 153 do).
+    """
     with chromium():
-        playwright = pytest.importorskip("playwright.sync_api")
-        try:
-            browser = _playwright.firefox.launch()
-        except playwright.Error as refused:
-            reason = str(refused).strip().splitlines()[0]
-            pytest.skip(f"no Firefox (python -m playwright install firefox): {reason}")
+        browser = _launched_firefox()
         try:
             yield browser
         finally:
             browser.close()
+
+
+def _launched_firefox() -> Any:
+    playwright = pytest.importorskip("playwright.sync_api")
+    reasons = []
+    for path in [None, *filter(None, map(shutil.which, SYSTEM_FIREFOX))]:
+        browser = None
+        try:
+            options = {} if path is None else {"channel": "moz-firefox", "executable_path": path}
+            browser = _playwright.firefox.launch(**options)
+            browser.new_context(viewport={"width": 400, "height": 300}, offline=True).close()
+        except playwright.Error as refused:
+            reasons.append(str(refused).strip().splitlines()[0])
+            if browser is not None:
+                browser.close()
+        else:
+            return browser
+    pytest.skip(f"no Firefox (python -m playwright install firefox): {'; '.join(reasons)}")
 
 
 def _started() -> Any:

@@ -173,6 +173,19 @@ def test_batch_norm_over_images() -> None:
     assert_close(np.moveaxis(last, -1, 1), found)
 
 
+@pytest.mark.parametrize("rows", ["batch", 1])
+def test_a_batch_of_one_row_leaves_the_running_variance(rows: Any) -> None:
+    x = mg.var("x", shape=(rows, 2))
+    mean, var = mg.var("mean", init=[0.0, 0.0]), mg.var("var", init=[1.0, 3.0])
+    new = mg.running_statistics(x, mean, var)
+    step = mg.function([x], [], updates=dict(zip((mean, var), new, strict=True)))
+    step([[10.0, 20.0]])
+    assert mean.value.tolist() == [1.0, 2.0]
+    assert var.value.tolist() == [1.0, 3.0]
+    step([[np.nan, 0.0]])  # what is wrong with data is seen
+    assert np.isnan(mean.value).tolist() == [True, False]
+
+
 def test_running_statistics_take_the_batchs_place() -> None:
     x = mg.input("x", ("n", 2), "float64")
     mean, var = (mg.var(name, init=np.array([1.0, 2.0])) for name in ("mean", "var"))

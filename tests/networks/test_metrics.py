@@ -162,6 +162,8 @@ def test_a_network_reports_them(rng):
         (lambda: M.AUC(bins=1), "AUC: bins=1\n  expected: an int of at least 2"),
         (lambda: M.F1("mean"), "F1: average='mean'\n  expected: 'auto', 'macro'"),
         (lambda: M.metric("rocauc"), "there is no metric 'rocauc'\n  expected: one of accuracy, a"),
+        (lambda: M.metric("acuracy"), "there is no metric 'acuracy'\n.*\n  try: 'accuracy'"),
+        (lambda: M.metric("roc_auc"), "there is no metric 'roc_auc'\n.*\n  try: 'auc'"),
         (
             lambda: M.AUC()([0.1, 0.2], [0, 1], weights=[1.0]),
             r"the weights have shape \(1,\) and dtype float64\n  expected: a number for each of 2",

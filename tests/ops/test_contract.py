@@ -500,8 +500,12 @@ def test_functions_of_numpy_name_their_counterparts() -> None:
         np.linalg.svd(x)
     assert str(caught.value) == (
         "np.linalg.svd() computes with values, and a node has none: nothing has run\n"
-        "  try: node.eval() for the value"
+        "  try: mg.linalg.svd(), which makes a node, or node.eval() for the value"
     )
+    with pytest.raises(TypeError, match=r"\n  try: mg.fft.fft\(\), which makes a node"):
+        np.fft.fft(x)
+    with pytest.raises(TypeError, match=r"\n  try: node.eval\(\) for the value"):
+        np.savetxt("nowhere", x)
     with pytest.raises(TypeError, match=r"array = array \+ node"):
         row += x
     assert np.shape(x) == ("batch", 3) and np.ndim(x) == 2

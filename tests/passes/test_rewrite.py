@@ -239,6 +239,11 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         mg.passes.default(skip="fuse")
 
 
+def renamed(graph: Graph, trace: Trace, options: object) -> Graph:
+    """A pass as someone writes it first: the function alone."""
+    return graph
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -258,6 +263,17 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
             {"passes": ("simplify",)},
             "'simplify' in passes= is not a pass\n  expected: Pass records\n"
             "  try: start from mg.passes.default()",
+        ),
+        (
+            {"passes": (renamed,)},
+            f"{renamed!r} in passes= is not a pass\n  expected: Pass records\n"
+            "  try: mg.passes.Pass('renamed', function, True, 'exact', 'why here') of a function "
+            "(graph, trace, options) -> graph; the others are mg.passes.default()",
+        ),
+        (
+            {"passes": (mg.passes.Pass("mine", renamed, True, "fast", "first"),)},
+            "the pass 'mine' has numerics='fast'\n"
+            "  expected: one of exact, stable, reassoc, half: what it does to values",
         ),
         (
             {"passes": ()},
@@ -343,3 +359,17 @@ def test_skipped_passes_stand_in_the_report(a: Node) -> None:
     )
     assert report["simplify"].skipped
     assert "skipped" in str(report)
+
+
+def test_a_users_pass_is_verified_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it loses would else be an error of a later pass, or of none."""
+    monkeypatch.setattr(mg.config, "verify", False)
+
+    def losing(graph: Graph, trace: Trace, options: object) -> Graph:
+        return freeze(list(graph.inputs), [])
+
+    a = mg.input("a", (3,))
+    own = mg.passes.Pass("losing", losing, True, "exact", "to lose the outputs")
+    f = mg.function([a], mg.exp(a), passes=(own, *mg.passes.default()))
+    with pytest.raises(PassError, match="the pass 'losing' failed: it left 0 outputs of 1"):
+        f(np.zeros(3, np.float32))

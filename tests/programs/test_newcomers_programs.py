@@ -133,3 +133,19 @@ def test_a_user_of_clusters(tmp_path):
     with pytest.raises(mg.DataError, match=r"learning_rate: 0\.01 there, 0\.001 here"):
         train(0.001, 5)
     assert len(train(0.001, 5, resume_changes="learning_rate").records) == 5
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("mean_squared_error", "mse"),
+        ("sparse_categorical_crossentropy", "cross_entropy"),
+        ("BCEWithLogitsLoss", "binary_cross_entropy"),
+        ("cross_entropi", "cross_entropy"),
+    ],
+)
+def test_losses_of_other_libraries_are_named(theirs: str, ours: str) -> None:
+    with pytest.raises(mg.ConfigError) as caught:
+        mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(1)], loss=theirs)
+    assert str(caught.value).startswith(f"there is no loss '{theirs}'")
+    assert str(caught.value).endswith(f"try: '{ours}'")

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,26 @@ def test_a_wheel_to_give_away_is_whole_or_is_not(
     with pytest.raises(LookupError, match="no C compiler|built no|timed out"):
         installing.build_portable(tmp_path, 0.0)
     assert not (tmp_path / toolchain.INDEX).exists()
+
+
+@pytest.mark.slow  # a minute of a core: all libraries and kernels, for each variant
+def test_a_wheel_runs_common_programs_without_a_compiler(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    if not (ROOT / "packaging").exists() or not toolchain.variants_here():
+        pytest.skip("no sources, or a processor of no variant")
+    environment = {**os.environ, "MAGMAGRAPH_PORTABLE": "1"}
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    done = subprocess.run(
+        build, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    place = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(place)
+    checked = subprocess.run(
+        [sys.executable, str(ROOT / "packaging" / "check_wheel.py"), str(place)],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "as compiled kernels" in checked.stdout

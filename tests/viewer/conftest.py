@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import chromium
+from browser import chromium, firefox
 from pictured import (
     attention_block,
     large_graph,
@@ -48,7 +49,9 @@ def files(html: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    with chromium() as started:
+    """A browser: Chromium, or Firefox where MAGMAGRAPH_TEST_BROWSER=firefox."""
+    wanted = os.environ.get("MAGMAGRAPH_TEST_BROWSER", "chromium")
+    with {"chromium": chromium, "firefox": firefox}[wanted]() as started:
         yield started
 
 
@@ -63,7 +66,11 @@ def opened(browser: Any, files: dict[str, Path]) -> Iterator[Any]:
             viewport={"width": 1300, "height": 800}, color_scheme=scheme, offline=True
         )
         contexts.append(context)
-        viewers.append(Viewer(context.new_page(), files[name], fragment))
+        page = context.new_page()
+        is_dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+        if is_dark != (scheme == "dark"):
+            pytest.skip(f"the driver of this browser sets no scheme: {scheme}")
+        viewers.append(Viewer(page, files[name], fragment))
         return viewers[-1]
 
     yield start

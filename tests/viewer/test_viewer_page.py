@@ -157,7 +157,7 @@ def test_overlays_that_are_missing_say_why(opened: Any) -> None:
     disabled = {
         option.get_attribute("value"): option.get_attribute("title")
         for option in options.all()
-        if option.is_disabled()
+        if option.evaluate("option => option.disabled")
     }
     assert set(disabled) == {"time", "bytes", "flops", "error", "stream"}
     assert "evidence=evidence(f, *feeds)" in str(disabled["time"])

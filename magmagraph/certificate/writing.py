@@ -20,6 +20,7 @@ import numpy as np
 from .._version import __version__
 from ..dtypes import is_complex
 from ..errors import DataError, MagmagraphError, PlanError, message
+from ..files.writing import write_file
 from ..inspect.checking import check as checking
 from ..inspect.checking.running import Feeds, bind, run_once
 from ..inspect.node_history import INSIDE, OPERANDS
@@ -55,7 +56,7 @@ class Certificate:
 
     def save(self, path: FilePath) -> None:
         """Write the file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        write_file(path, self.to_json())
 
     def __str__(self) -> str:
         return str(self.verdict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable
 
@@ -97,8 +96,7 @@ OF_MODEL = {
     "evaluate_generator": "net.evaluate(batches)",
     "compile": "mg.NeuralNetwork(layers, loss=..., optimizer=..., metrics=[...])",
     "add": "mg.NeuralNetwork([layer, layer, ...]), a list of all layers",
-    "requires_grad_": "layer.trainable = False, for each of net.layers",
-    "freeze": "layer.trainable = False, for each of net.layers",
+    "requires_grad_": "net.freeze(), or net.freeze(where) for some of its weights",
     "half": "mg.NeuralNetwork(..., precision='float16')",
     "to": _NO_DEVICE,
     "cuda": _NO_DEVICE,
@@ -387,6 +385,8 @@ def near_name(given: object, known: Iterable[str]) -> str | None:
     >>> near_name("acuracy", ["accuracy"]), near_name("acc", ["mse"])
     ("'accuracy'", None)
     """
+    import difflib  # only errors need it
+
     names = list(known)
     other = OF_LOSS.get(str(given))
     found = [other] if other in names else difflib.get_close_matches(str(given), names, 1)

@@ -219,6 +219,7 @@ APART = {
     "files/folders.py": "gives a lock its name",
     "data/download.py": "pooch's temporary file, which it renames if the checksum is right",
     "tune/journal.py": "lines are appended to it",
+    "cli/workflow.py": "records are appended to a file of lines",
     "workflow/program.py": "what a program prints, as it prints it",
     "cli/__init__.py": "the null device",
     "runtime/cache.py": "the cache has folders and rules of its own",

@@ -51,16 +51,23 @@ _AROUND = {
     ("distributed", 2): (
         2,
         _DATA + _NETWORK + """
+    net, x, y, x_test, y_test = network(), x_train, y_train, x_train[:50], y_train[:50]
+    """,
+        "assert len(net.history['loss']) == 5, net.history",
+    ),
+    ("distributed", 3): (
+        2,
+        _DATA + _NETWORK + """
     strategy = mg.distributed.DataParallel(algorithm="async")
     network().fit(x_train, y_train, batch_size=40, epochs=1, distribute=strategy)
     """,
         "assert sum(strategy.staleness.values()) > 0, strategy.staleness",
     ),
-    ("distributed", 3): (
+    ("distributed", 4): (
         8, _DATA + _NETWORK + "    net = network()\n",
         "assert len(net.history['loss']) == 1, net.history",
     ),
-    ("distributed", 4): (
+    ("distributed", 5): (
         4,
         _DATA + """
     x = mg.constant(x_train[mg.distributed.rank() * 100 :][:100, :8])
@@ -103,7 +110,7 @@ def test_every_block_is_run() -> None:
 )
 def test_a_block_runs_on_ranks(mpiexec, page, number):
     ranks, before, after = _AROUND[page, number]
-    inside = "    " if (page, number) == ("distributed", 4) else ""
+    inside = "    " if (page, number) == ("distributed", 5) else ""
     after = textwrap.indent(textwrap.dedent(after), inside)
     parts = [textwrap.dedent(before), _blocks(page)[number], after, "print('right')\n"]
     done = mpiexec(ranks, "\n".join(parts), timeout=60 if ranks <= 4 else 120)

@@ -32,6 +32,7 @@ BUILTIN = {
     "MissingFileError": FileNotFoundError,
     "MissingLibraryError": ImportError,
     "OnnxError": ValueError,
+    "OnnxRuleError": ValueError,
     "StorageError": OSError,
     "PathError": FileNotFoundError,
     "ArgumentError": TypeError,

@@ -14,8 +14,9 @@ from ...ir.types import Type
 from ..convert import as_node, cast
 from ..rules import onnx_forms
 from .arithmetic import divide, multiply
+from .comparison import clip, where
 from .family import REAL, floating_pair, misfits
-from .rounding import rint
+from .rounding import isnan, rint
 
 __all__ = ["dequantize", "quantize"]
 
@@ -64,7 +65,8 @@ def _write_quantized(to: onnx_forms.Target, node: Node, x: str, scale: str) -> s
         zeros = to.add("Expand", zero, to.add("Shape", line)) if axis else zero
         return to.add("QuantizeLinear", x, line, zeros, **axis)
     if values.dtype.itemsize == 8:  # of which there is no such operator
-        return to.node(cast(rint(divide(values, unit)), _INT8))
+        ratio = rint(divide(values, unit))
+        return to.node(cast(where(isnan(ratio), 0.0, clip(ratio, -128.0, 127.0)), _INT8))
     one = to.constant(values.dtype.type(1))
     return to.add("QuantizeLinear", to.add("Div", x, scale), one, zero)
 

@@ -50,6 +50,15 @@ expi, EXPI = elementwise(
     reference=scipy_named("expi"),
 )
 
+_exp1 = special("exp1")
+
+
+def _exp1_of_numbers(xp: Any, x: Any) -> Any:
+    """Return E1, which CuPy's function never ends to compute of what is no number."""
+    unknown_value = xp.isnan(x)
+    return xp.where(unknown_value, x, _exp1(xp, xp.where(unknown_value, xp.ones_like(x), x)))
+
+
 exp1, EXP1 = elementwise(
     "exp1",
     "x",
@@ -60,7 +69,7 @@ exp1, EXP1 = elementwise(
     """,
     module=__name__,
     notes="Infinite at 0, NaN below.",
-    evaluate=special("exp1"),
+    evaluate=_exp1_of_numbers,
     partials=(lambda f, x: -(exp(-x) / finite(x)),),
     samples=lambda: [
         Sample((POSITIVE,)),

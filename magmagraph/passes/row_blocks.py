@@ -188,7 +188,10 @@ def _island(graph: Graph, seed: Node, hints: Mapping[str, int]) -> _Island | str
 
 
 def _unit(leads: Sequence[Extent]) -> Extent | None:
-    """Return the largest number of which all these are multiples, None where none is known."""
+    """Return a number of rows of which all these are multiples, None where none is known.
+
+    Of numbers it is the largest one; named rows are multiples of one among them.
+    """
     known = [lead for lead in leads if isinstance(lead, int)]
     if len(known) == len(leads):
         return math.gcd(*known)

@@ -128,8 +128,6 @@ def test_a_profile_says_which_steps_others_compute(monkeypatch: Any, tmp_path: A
     function = mg.function([x, labels], loss, updates=updates, device="cuda")
     measured = function.profile(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
     # The sigmoid is computed by the product before it, the product behind the loss by the loss.
-    behind = next(step for step in measured if "sigmoid" in step.operations)
-    assert "gemm" in behind.operations
-    losses = next(step for step in measured if "log" in step.operations)
-    assert "gemm" in losses.operations
+    for name in ("sigmoid", "log"):
+        assert any({"gemm", name} <= set(step.operations) for step in measured), name
     assert all(step.nanoseconds > 0 for step in measured)

@@ -185,7 +185,7 @@ SHARES = {
     "fdtr": lambda n, d, x: (n * x / (n * x + d),),
     "fdtrc": lambda n, d, x: (d / (n * x + d),),
 }
-"""What functions without a kernel expression are called with, as their arguments."""
+"""The arguments that these functions compute for `betainc`, which has no kernel expression."""
 
 NAN_AT_INFINITY = {"gelu", "silu", "mish", "entr", "nan_to_num"}
 """Functions whose texts say that their slopes at infinities are not the limits."""
@@ -243,8 +243,7 @@ def wrong(
                     low, high = min([wanted, *around]), max([wanted, *around])
                     width = high - low if np.isfinite(high - low) else 0.0
                     share = row.relative * (ON_CARD.get(name, 1) if card else 1)
-                    exponent = record.tests.loses == "exponent" or (card and name == "gammainc")
-                    if exponent and wanted != 0 and np.isfinite(wanted):
+                    if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
                         share *= max(1.0, abs(np.log(abs(wanted))))
                     good = lies(value, low - width, high + width, dtype, room, share)
             if name == "yv" and card and abs(x) > 1e15:

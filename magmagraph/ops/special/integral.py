@@ -54,9 +54,9 @@ _exp1 = special("exp1")
 
 
 def _exp1_of_numbers(xp: Any, x: Any) -> Any:
-    """Return E1, which CuPy's function never ends to compute of what is no number."""
-    unknown_value = xp.isnan(x)
-    return xp.where(unknown_value, x, _exp1(xp, xp.where(unknown_value, xp.ones_like(x), x)))
+    """Return E1, without a call of CuPy's function for NaN, for which it runs 2**32 steps."""
+    is_nan = xp.isnan(x)
+    return xp.where(is_nan, x, _exp1(xp, xp.where(is_nan, xp.ones_like(x), x)))
 
 
 exp1, EXP1 = elementwise(

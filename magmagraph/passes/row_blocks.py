@@ -105,8 +105,15 @@ class _Island:
 
 def row_blocks(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph whose largest products are computed by blocks of their rows."""
+    return _in_blocks(graph, trace, options, set(graph.nodes))
+
+
+def _in_blocks(graph: Graph, trace: Trace, options: Options, whole: set[Node]) -> Graph:
+    """Cut products among the nodes that are whole: no block is cut once more."""
     for node in graph.nodes:
         if node.op is not GEMM or node.ndim != 2 or node.attrs["transpose_a"]:
+            continue
+        if node not in whole:
             continue
         size = hinted_bytes(node.type, options.hints)
         if size <= LARGEST or node.attrs["accumulate"]:
@@ -126,10 +133,13 @@ def row_blocks(graph: Graph, trace: Trace, options: Options) -> Graph:
         settled = dict(zip(mapping, members, strict=True))
         for old, new in settled.items():
             trace.replace(old, new, "row_blocks", RULE)
-        made = substituted(
-            graph, settled, lambda old, new: trace.replace(old, new, "row_blocks", "operands")
-        )
-        return row_blocks(made, trace, options)
+
+        def rebuilt(old: Node, new: Node) -> None:
+            trace.replace(old, new, "row_blocks", "operands")
+            if old in whole:
+                whole.add(new)
+
+        return _in_blocks(substituted(graph, settled, rebuilt), trace, options, whole)
     return graph
 
 

@@ -65,11 +65,11 @@ class Parts:
 
     def depending(self, leaves: Sequence[Node]) -> set[Node]:
         """Return the nodes of the body that depend on some of its leaves."""
-        found = set(leaves)
+        nodes = set(leaves)
         for node in topological([*self.carried, *self.rows]):
-            if any(operand in found for operand in node.inputs):
-                found.add(node)
-        return found
+            if any(operand in nodes for operand in node.inputs):
+                nodes.add(node)
+        return nodes
 
     def with_rows(self, before: Mapping[Node, Node]) -> Parts:
         """Return the loop that reads rows of stacks in the places of nodes of its body."""

@@ -15,9 +15,9 @@ __all__ = ["STATEFUL"]
 
 def _value_type(call: Call, value: Type, *others: Type) -> Type:
     """Return the first operand's type; behind it stand pairs of a variable and its new value."""
-    for held, new in zip(others[::2], others[1::2], strict=True):
-        if held != new:
-            raise call.shape_error(f"a new value {new} for a variable {held}", need="one type")
+    for variable, new in zip(others[::2], others[1::2], strict=True):
+        if variable != new:
+            raise call.shape_error(f"a new value {new} for a variable {variable}", need="one type")
     return value
 
 

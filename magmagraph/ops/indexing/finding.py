@@ -122,12 +122,12 @@ def nonzero(a: Any, *, size: Any = None, fill_value: int = 0) -> tuple[Node, ...
         raise Call(NONZERO, (node,)).shape_error(
             "an operand without axes has no positions", need="at least one axis"
         )
-    found = []
+    positions = []
     for extent in reversed(node.shape):
         count = size_of(extent)
-        found.append(where(there, remainder(places, count), fill_value))
+        positions.append(where(there, remainder(places, count), fill_value))
         places = floor_divide(places, count)
-    return tuple(reversed(found))
+    return tuple(reversed(positions))
 
 
 @documented

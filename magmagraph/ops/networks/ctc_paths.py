@@ -80,12 +80,12 @@ class Paths:
 
     def _moved(self, line: Any, by: int, fill: float) -> Any:
         """Return a line whose states come from `by` places before (or behind, if negative)."""
-        moved = self.xp.full_like(line, fill)
+        shifted = self.xp.full_like(line, fill)
         if by > 0:
-            moved[:, by:] = line[:, : max(0, self.states - by)]
+            shifted[:, by:] = line[:, : max(0, self.states - by)]
         else:
-            moved[:, :by] = line[:, -by:]
-        return moved
+            shifted[:, :by] = line[:, -by:]
+        return shifted
 
     def _step(self, weight: Any, slope: Any, way: int) -> tuple[Any, Any]:
         """Return lines after a transition, forwards (1) or backwards in time (-1)."""
@@ -104,10 +104,10 @@ class Paths:
             slopes = [slope, nearer, further]
         return self._merged([weight, near, jump], slopes)
 
-    def ahead(self, held: Any = None) -> tuple[Any, Any]:
+    def ahead(self, lines: Any = None) -> tuple[Any, Any]:
         """Return the logarithm of the weight of all alignments, and its derivative.
 
-        `held`, where given, takes the lines of each step, of shape (lines, T, N, states).
+        `lines`, if given, receives the lines of each step: shape (lines, T, N, states).
         """
         xp = self.xp
         shape = self.classes.shape
@@ -123,10 +123,10 @@ class Paths:
                 weight, slope = self._step(weight, slope, 1)
             weight = weight + emitted
             slope = None if change is None else slope + change
-            if held is not None:
-                held[0][t] = weight
+            if lines is not None:
+                lines[0][t] = weight
                 if slope is not None:
-                    held[1][t] = slope
+                    lines[1][t] = slope
             ending = xp.where(self.ends, weight, -np.inf)
             total, total_slope = self._merged(
                 list(ending.T), None if slope is None else list(slope.T)
@@ -137,7 +137,7 @@ class Paths:
                 whole_slope = xp.where(now, total_slope, whole_slope)
         return whole, whole_slope
 
-    def occupied(self, held: Any, whole: Any, whole_slope: Any, target: Any) -> None:
+    def occupied(self, lines: Any, whole: Any, whole_slope: Any, target: Any) -> None:
         """Add to a target, for each step and class, the probability of being there.
 
         With a direction it is the derivative of that probability.
@@ -160,9 +160,9 @@ class Paths:
             weight = xp.where(starts, xp.where(self.ends, 0.0, -np.inf), weight)
             if slope is not None:
                 slope = xp.where(starts, 0.0, slope)
-            chance = xp.where(possible[:, None], xp.exp(held[0][t] + weight - base), 0.0)
+            chance = xp.where(possible[:, None], xp.exp(lines[0][t] + weight - base), 0.0)
             if slope is not None:
-                chance = chance * (held[1][t] + slope - whole_slope[:, None])
+                chance = chance * (lines[1][t] + slope - whole_slope[:, None])
             xp.add.at(target, (self.rows[:, None], t, self.classes), chance)
 
 

@@ -75,11 +75,11 @@ def _log_poisson(xp: Any, k: Any, mean: Any) -> Any:
 
 def _log_binomial(xp: Any, k: Any, n: Any, p: Any) -> Any:
     inside = (k > 0) & (k < n)
-    taken, left = xp.where(inside, k, 1.0), xp.where(inside, n - k, 1.0)
+    successes, left = xp.where(inside, k, 1.0), xp.where(inside, n - k, 1.0)
     whole = xp.where(inside, n, 2.0)
-    value = _rest(xp, whole) - _rest(xp, taken) - _rest(xp, left)
-    value = value - _deviance(xp, taken, whole * p) - _deviance(xp, left, whole * (1.0 - p))
-    value = value + 0.5 * xp.log(whole / (2.0 * math.pi * taken * left))
+    value = _rest(xp, whole) - _rest(xp, successes) - _rest(xp, left)
+    value = value - _deviance(xp, successes, whole * p) - _deviance(xp, left, whole * (1.0 - p))
+    value = value + 0.5 * xp.log(whole / (2.0 * math.pi * successes * left))
     return xp.where(inside, value, xp.where(k > 0, n * xp.log(p), n * xp.log1p(-p)))
 
 
@@ -325,9 +325,9 @@ def multinomial(
             break
         # Nothing is left for a class behind which all chances are 0.
         share = where(greater(rest, 0), each / where(greater(rest, 0), rest, 1), 0)
-        taken = drawn(RANDOM_BINOMIAL, extents, part_key, left, clip(share, 0.0, 1.0))
-        counts.append(taken)
-        left = left - taken
+        events = drawn(RANDOM_BINOMIAL, extents, part_key, left, clip(share, 0.0, 1.0))
+        counts.append(events)
+        left = left - events
     return cast(stack(counts, axis=-1), target)
 
 

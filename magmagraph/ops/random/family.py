@@ -127,8 +127,8 @@ def distribution(
     """
     signature = _signature(parameters, INT32 if integers else None)
 
-    def function(*given: Any, **named: Any) -> Node:
-        bound = signature.bind(*given, **named)
+    def function(*args: Any, **keywords: Any) -> Node:
+        bound = signature.bind(*args, **keywords)
         bound.apply_defaults()
         values = bound.arguments
         raw = [values[each] for each, _, _ in parameters]
@@ -153,9 +153,9 @@ def distribution(
         kind="an integer's" if integers else "a float's",
     )
     call, statistic, value = example
-    shown = _EXAMPLE.format(call=call, statistic=statistic, value=value)
+    example_text = _EXAMPLE.format(call=call, statistic=statistic, value=value)
     function.__signature__ = signature  # type: ignore[attr-defined]
-    publish(function, name, module, summary, notes, fields, shown)
+    publish(function, name, module, summary, notes, fields, example_text)
     return function, drawing_record(function, summary, no_gradient)
 
 
@@ -184,11 +184,11 @@ def _mapped(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> No
     """Return the node with a new first axis, each position of which has parameters of its own."""
     extent: Extent = mapped_extent(operands, batched)
     rank = len(node.attrs["shape"])
-    moved = [
-        lifted(operand, rank) if given else operand
-        for operand, given in zip(operands, batched, strict=True)
+    lifted_operands = [
+        lifted(operand, rank) if is_batched else operand
+        for operand, is_batched in zip(operands, batched, strict=True)
     ]
-    return node.op(*moved, **{**node.attrs, "shape": (extent, *node.attrs["shape"])})
+    return node.op(*lifted_operands, **{**node.attrs, "shape": (extent, *node.attrs["shape"])})
 
 
 def drawing_op(

@@ -119,8 +119,8 @@ def _reference(scan: Callable[..., Any]) -> Callable[..., Any]:
         if axis is None:
             x, axis = x.reshape(-1), 0
         options = {} if dtype is None else {"dtype": dtype}
-        turned = np.flip(x, axis) if reverse else x
-        result = scan(turned, axis=axis, **options)
+        ordered = np.flip(x, axis) if reverse else x
+        result = scan(ordered, axis=axis, **options)
         return np.flip(result, axis) if reverse else result
 
     return reference

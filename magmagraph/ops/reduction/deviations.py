@@ -97,19 +97,19 @@ def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
 
     raises ShapeError: If it is not of the shape of a mean with `keepdims=True`.
     """
-    given = as_node(mean, node.dtype)
+    center = as_node(mean, node.dtype)
     shape = tuple(1 if a in axes else size for a, size in enumerate(node.shape))
-    if given.ndim != node.ndim or any(
-        size != wanted and size != 1 for size, wanted in zip(given.shape, shape, strict=True)
+    if center.ndim != node.ndim or any(
+        size != own_size and size != 1 for size, own_size in zip(center.shape, shape, strict=True)
     ):
         raise ShapeError(
             message(
-                f"{name}: mean of shape {shown(given.shape)} for elements of {shown(node.shape)}",
+                f"{name}: mean of shape {shown(center.shape)} for elements of {shown(node.shape)}",
                 need=f"shape {shown(shape)}",
                 hint="mg.mean(x, axis=axis, keepdims=True)",
             )
         )
-    return cast(given, node.dtype)
+    return cast(center, node.dtype)
 
 
 @documented
@@ -140,8 +140,8 @@ def variance(
     array(3.5, dtype=float32)
     """
     degrees = degrees_of("variance", ddof, correction)
-    spread, axes, result = _deviations("variance", x, axis, degrees, where, dtype, mean)
-    return cast(kept("variance", spread, axes, keepdims), result)
+    squares, axes, result = _deviations("variance", x, axis, degrees, where, dtype, mean)
+    return cast(kept("variance", squares, axes, keepdims), result)
 
 
 def safe_sqrt(x: Node) -> Node:
@@ -176,8 +176,8 @@ def std(
     array(1., dtype=float32)
     """
     degrees = degrees_of("std", ddof, correction)
-    spread, axes, result = _deviations("std", x, axis, degrees, where, dtype, mean)
-    return cast(kept("std", safe_sqrt(spread), axes, keepdims), result)
+    squares, axes, result = _deviations("std", x, axis, degrees, where, dtype, mean)
+    return cast(kept("std", safe_sqrt(squares), axes, keepdims), result)
 
 
 def _variance_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:

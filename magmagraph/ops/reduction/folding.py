@@ -116,8 +116,8 @@ def keeps(name: str, keepdims: Any) -> bool:
         hint = f"dtype='{canonical(keepdims).name}', by its name"
     except DTypeError:
         hint = "options by their names, as keepdims=True"
-    shown = describe(keepdims) if isinstance(keepdims, Node) else repr(keepdims)
-    raise DTypeError(message(f"{name}: keepdims is {shown}", need="True or False", hint=hint))
+    text = describe(keepdims) if isinstance(keepdims, Node) else repr(keepdims)
+    raise DTypeError(message(f"{name}: keepdims is {text}", need="True or False", hint=hint))
 
 
 def spread(x: Node, like: Node, axes: tuple[int, ...]) -> Node:

@@ -116,7 +116,7 @@ def _extremum(name: str, x: Any, axis: Axis, keepdims: bool, initial: Any, mask:
     if no_start(name, initial, there):
         return _or_nan(fold(_filled(node, bound), axis, keepdims), node, axis, keepdims)
     start = start_of(name, initial, node.dtype)
-    found = fold(
+    extremum = fold(
         _filled(node, bound),
         axis,
         keepdims,
@@ -124,9 +124,9 @@ def _extremum(name: str, x: Any, axis: Axis, keepdims: bool, initial: Any, mask:
         where=True if there is None else there,
     )
     if not is_float(node.dtype):
-        return found
+        return extremum
     none = all(isnan(node), axis, keepdims, where=True if there is None else there)
-    return where(logical_and(isnan(start), none), np.nan, found)
+    return where(logical_and(isnan(start), none), np.nan, extremum)
 
 
 def _nanmax(
@@ -164,9 +164,9 @@ def _moments(
     wide, target = widened(averaged(name, x, dtype))
     axes = normalized_axes(SUM, wide, axis)
     there = logical_not(isnan(wide))
-    chosen = mask_of(name, wide, mask)
-    if chosen is not None:
-        there = logical_and(there, chosen)
+    mask_node = mask_of(name, wide, mask)
+    if mask_node is not None:
+        there = logical_and(there, mask_node)
     return wide, target, there, SUM(cast(there, real_dtype(wide.dtype)), axes=axes), axes
 
 
@@ -349,16 +349,16 @@ def _reference(name: str) -> Callable[..., Any]:
     def reference(x: np.ndarray, **options: Any) -> Any:
         axis = options.get("axis")
         if "arg" in name and isinstance(axis, tuple):
-            kept = np.moveaxis(x, axis, range(-len(axis), 0))
+            rows_last = np.moveaxis(x, axis, range(-len(axis), 0))
             options["axis"] = -1
-            rows = kept.reshape(*kept.shape[: -len(axis)], -1)
-            found = getattr(np, name)(rows, axis=-1)
-            return np.expand_dims(found, axis) if options.get("keepdims") else found
+            rows = rows_last.reshape(*rows_last.shape[: -len(axis)], -1)
+            by_row = getattr(np, name)(rows, axis=-1)
+            return np.expand_dims(by_row, axis) if options.get("keepdims") else by_row
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of lines of NaN
             result = getattr(np, name)(x, **options)
-        wanted = np.float64 if np.asarray(result).dtype.kind == "f" else None
-        return np.asarray(result, wanted)
+        result_dtype = np.float64 if np.asarray(result).dtype.kind == "f" else None
+        return np.asarray(result, result_dtype)
 
     return reference
 

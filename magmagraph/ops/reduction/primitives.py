@@ -72,12 +72,12 @@ def _extremum(name: str) -> Callable[..., Any]:
 
 def _position(name: str) -> Callable[..., Any]:
     def evaluate(xp: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-        kept = [a for a in range(x.ndim) if a not in axes]
-        rows = xp.transpose(x, (*kept, *axes))
+        other_axes = [a for a in range(x.ndim) if a not in axes]
+        rows = xp.transpose(x, (*other_axes, *axes))
         count = 1
         for a in axes:
             count *= x.shape[a]
-        rows = rows.reshape(*[x.shape[a] for a in kept], count)
+        rows = rows.reshape(*[x.shape[a] for a in other_axes], count)
         if not count:
             return xp.zeros(rows.shape[:-1], dtype=np.int64)
         return getattr(xp, name)(rows, axis=-1)

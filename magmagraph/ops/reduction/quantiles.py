@@ -49,12 +49,12 @@ def _lines(record: Composite, node: Node, axis: Axis) -> tuple[Node, tuple[int, 
     """Return an operand with the axes that are folded as its last one, and these axes."""
     call = Call(record, (node,))
     axes = tuple(range(node.ndim)) if axis is None else tuple(axes_of(call, axis, node.ndim))
-    kept = [a for a in range(node.ndim) if a not in axes]
+    other_axes = [a for a in range(node.ndim) if a not in axes]
     count = extent_product(node.shape, axes)
-    moved = moveaxis(node, axes, range(node.ndim - len(axes), node.ndim))
+    folded_last = moveaxis(node, axes, range(node.ndim - len(axes), node.ndim))
     if isinstance(count, int) and not count:
         raise call.shape_error("no elements, and so no quantile", need="at least one element")
-    return reshape(moved, (*[node.shape[a] for a in kept], count)), tuple(sorted(axes))
+    return reshape(folded_last, (*[node.shape[a] for a in other_axes], count)), tuple(sorted(axes))
 
 
 def _weighted(

@@ -58,8 +58,8 @@ def shifted(x: Node, axis: int, reverse: bool, first: Any) -> Node:
     """Return what stands one place before each element; `first` before the first one."""
     edge = broadcast_to(constant(first, dtype=x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
     # Joined before it is cut: `x` without one element is no array where its extent turns out 0.
-    joined = concatenate([x, edge] if reverse else [edge, x], axis)
-    return cut(joined, axis, int(reverse), x.shape[axis])
+    whole = concatenate([x, edge] if reverse else [edge, x], axis)
+    return cut(whole, axis, int(reverse), x.shape[axis])
 
 
 def _recurrence(xp: Any, a: Any, b: Any, *, axis: int, reverse: bool) -> Any:

@@ -136,14 +136,14 @@ def looped(to: Target, node: Node, *inputs: str) -> Names:
         parts = [to.add("Gather", stack, at, axis=0) for stack in along]
         operands = [*state, *parts, *reads]
         if flag == "stack":
-            made = [each.type for each in body.outputs]
+            types = [each.type for each in body.outputs]
             run = to.graph(
                 node.op.name, [], lambda _: to.write(body.inputs, body.outputs, operands)
             )
             stay = to.graph(
-                node.op.name, [], lambda _: [*state, *(_zeros(to, row) for row in made[carries:])]
+                node.op.name, [], lambda _: [*state, *(_zeros(to, row) for row in types[carries:])]
             )
-            results = list(to.run("If", made, parts[0], then_branch=run, else_branch=stay))
+            results = list(to.run("If", types, parts[0], then_branch=run, else_branch=stay))
         else:
             results = to.write(body.inputs, body.outputs, operands)
         return [results[0] if flagged else true, *results]

@@ -120,12 +120,12 @@ def reshape(x: Any, shape: ShapeLike, order: str = "C", *, copy: bool | None = N
     (batch, 28, 28)
     """
     node = as_node(x)
-    wanted = _open_shape(Call(RESHAPE, (node,)), shape, node.size)
-    if node.shape == wanted and order in ("C", "F"):
+    new_shape = _open_shape(Call(RESHAPE, (node,)), shape, node.size)
+    if node.shape == new_shape and order in ("C", "F"):
         return node
     if by_columns("reshape", order):
-        return transpose(reshape(transpose(node), wanted[::-1]))
-    return node if node.shape == wanted else RESHAPE(node, shape=wanted)
+        return transpose(reshape(transpose(node), new_shape[::-1]))
+    return node if node.shape == new_shape else RESHAPE(node, shape=new_shape)
 
 
 RESHAPE = Op(
@@ -219,18 +219,20 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     """
     node = as_node(x)
     if axis is None:
-        gone = {i for i, extent in enumerate(node.shape) if isinstance(extent, int) and extent == 1}
+        removed_axes = {
+            i for i, extent in enumerate(node.shape) if isinstance(extent, int) and extent == 1
+        }
     else:
         call = Call(SQUEEZE, (node,))
-        gone = set(axes_of(call, axis, node.ndim))
-        for i in sorted(gone):
+        removed_axes = set(axes_of(call, axis, node.ndim))
+        for i in sorted(removed_axes):
             if dims.unify(node.shape[i], 1, []) is None:
                 raise call.shape_error(
                     f"axis {i} has extent {node.shape[i]}",
                     need="extent 1",
                     hint="index the axis, or reduce over it",
                 )
-    return reshape(node, [e for i, e in enumerate(node.shape) if i not in gone])
+    return reshape(node, [e for i, e in enumerate(node.shape) if i not in removed_axes])
 
 
 RAVEL = Composite(

@@ -67,8 +67,8 @@ def in_shape(node: Node, shape: Shape) -> Node:
     if node.shape == shape or len(node.shape) != len(shape):
         return node
     for own, other in zip(node.shape, shape, strict=True):
-        known = isinstance(own, int) or isinstance(other, int)
-        if own != other and (known or dims.unify(own, other, []) is None):
+        is_literal = isinstance(own, int) or isinstance(other, int)
+        if own != other and (is_literal or dims.unify(own, other, []) is None):
             return node
     return broadcast_to(node, shape)
 
@@ -92,8 +92,8 @@ def broadcast_to(x: Any, shape: Any) -> Node:
            [1, 2]], dtype=int32)
     """
     node = as_node(x)
-    wanted = dims.parse_shape(shape)
-    return node if node.shape == wanted else BROADCAST_TO(node, shape=wanted)
+    target_shape = dims.parse_shape(shape)
+    return node if node.shape == target_shape else BROADCAST_TO(node, shape=target_shape)
 
 
 BROADCAST_TO = Op(

@@ -41,12 +41,12 @@ def _positions(who: str, n: Any, d: Any, count: Any) -> tuple[Node, Any]:
 
 
 def _frequencies(whole: Extent, positions: Node, d: float, dtype: Any) -> Node:
-    wanted = config.float_dtype if dtype is None else canonical(dtype)
-    if not is_float(wanted):
-        raise DTypeError(message(f"a frequency of dtype {wanted.name}", need="a float dtype"))
+    target = config.float_dtype if dtype is None else canonical(dtype)
+    if not is_float(target):
+        raise DTypeError(message(f"a frequency of dtype {target.name}", need="a float dtype"))
     # Formed in float64, whose integers reach as far as extents do, and rounded once.
     steps = cast(extent(whole), np.float64) * float(d)
-    return cast(cast(positions, np.float64) / steps, wanted)
+    return cast(cast(positions, np.float64) / steps, target)
 
 
 @documented
@@ -65,8 +65,8 @@ def fftfreq(n: Any, d: float = 1.0, dtype: Any = None) -> Node:
     """
     positions, whole = _positions("fftfreq", n, d, lambda count: count)
     first = (whole + 1) // 2
-    turned = where(less(positions, extent(first)), positions, positions - extent(whole))
-    return _frequencies(whole, turned, d, dtype)
+    ordered = where(less(positions, extent(first)), positions, positions - extent(whole))
+    return _frequencies(whole, ordered, d, dtype)
 
 
 @documented

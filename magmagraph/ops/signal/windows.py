@@ -31,8 +31,8 @@ __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
 def _turn(count: Any, dtype: Any) -> Node:
     """Return positions from 0 to 1, as floats; a single one is in the middle."""
     extent = dims.parse_shape((count,))[0]
-    wanted = config.float_dtype if dtype is None else canonical(dtype)
-    wide = np.dtype(np.float64) if wanted.itemsize == 8 else np.dtype(np.float32)
+    target = config.float_dtype if dtype is None else canonical(dtype)
+    wide = np.dtype(np.float64) if target.itemsize == 8 else np.dtype(np.float32)
     places = IOTA(shape=(extent,), axis=0, dtype=wide)
     if isinstance(extent, int):
         return divide(places, float(extent - 1)) if extent > 1 else places + 0.5

@@ -97,8 +97,8 @@ def _published(
     names = parameters.split()
     signature = _signature(parameters)
 
-    def function(*given: Any, **named: Any) -> Node:
-        return body(*floats(name, *signature.bind(*given, **named).args))
+    def function(*args: Any, **keywords: Any) -> Node:
+        return body(*floats(name, *signature.bind(*args, **keywords).args))
 
     function.__signature__ = signature  # type: ignore[attr-defined]
     summary, notes, example = texts

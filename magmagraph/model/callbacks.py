@@ -176,9 +176,9 @@ class Log(Callback):
         self.logger.close()
 
 
-def _is_logger(given: object) -> bool:
-    methods = (getattr(given, name, None) for name in ("log", "close"))
-    return not isinstance(given, type) and all(callable(method) for method in methods)
+def _is_logger(value: object) -> bool:
+    methods = (getattr(value, name, None) for name in ("log", "close"))
+    return not isinstance(value, type) and all(callable(method) for method in methods)
 
 
 def as_callback(given: Any) -> Callback:
@@ -419,8 +419,12 @@ class LearningRate(Callback):
 
     def epoch_begin(self, training: Run) -> None:
         """Set the rate."""
-        given = self.schedule
-        rate = at(given, training.epoch) if isinstance(given, Schedule) else given(training.epoch)
+        rate_of = self.schedule
+        rate = (
+            at(rate_of, training.epoch)
+            if isinstance(rate_of, Schedule)
+            else rate_of(training.epoch)
+        )
         training.model.optimizer.learning_rate.assign(float(rate))
 
 

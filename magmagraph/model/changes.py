@@ -20,9 +20,9 @@ _LAYERS = "layers"
 _SHOWN = 120  # characters of a value in a message
 
 
-def checked_changes(given: str | Iterable[str]) -> frozenset[str]:
+def checked_changes(changes: str | Iterable[str]) -> frozenset[str]:
     """Return the names of what may differ, or raise `ConfigError` for an unknown one."""
-    names = [given] if isinstance(given, str) else list(given)
+    names = [changes] if isinstance(changes, str) else list(changes)
     for name in names:
         if name not in CHANGES:
             near = difflib.get_close_matches(str(name), CHANGES, 1)
@@ -46,12 +46,12 @@ def aspects(architecture: Mapping[str, Any] | None, **others: Any) -> dict[str, 
     **others
         ``optimizer``, the name of its class; ``data``, ``shuffle``, ``callbacks``.
     """
-    held = dict(architecture or {})
-    optimizer = held.pop("optimizer", None) or {}
-    found = {name: held.pop(name, None) for name in ("loss", "metrics", "regularize", "seed")}
+    remaining = dict(architecture or {})
+    optimizer = remaining.pop("optimizer", None) or {}
+    parts = {name: remaining.pop(name, None) for name in ("loss", "metrics", "regularize", "seed")}
     rule = {"class": others.pop("optimizer"), **optimizer.get("settings", {})}
     rate = optimizer.get("learning_rate")
-    return {_LAYERS: held, **found, "optimizer": rule, "learning_rate": rate, **others}
+    return {_LAYERS: remaining, **parts, "optimizer": rule, "learning_rate": rate, **others}
 
 
 def check_same(
@@ -67,8 +67,8 @@ def check_same(
         return
     lines = [f"{source} is a checkpoint of a run with other {', '.join(names)}:"]
     lines += [f"{name}: {_difference(there[name], here[name])}" for name in names]
-    named = [name for name in CHANGES if name in names or name in allowed]
-    hint = f"fit(..., resume=path, resume_changes={named!r}), if that is meant"
+    names_to_allow = [name for name in CHANGES if name in names or name in allowed]
+    hint = f"fit(..., resume=path, resume_changes={names_to_allow!r}), if that is meant"
     if _LAYERS in names:
         hint = "net.load_weights(path), or mg.NeuralNetwork.load(path), of a network as there"
     raise DataError(message("\n".join(lines), need="the same call of fit that wrote it", hint=hint))

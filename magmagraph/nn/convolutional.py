@@ -287,8 +287,8 @@ class _Separable(Layer):
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return the filtered values."""
-        made: Node = self.pointwise(self.depthwise(x))
-        return made
+        result: Node = self.pointwise(self.depthwise(x))
+        return result
 
 
 @documented

@@ -219,8 +219,8 @@ class LoRA(_OfKernel):
         layer, x = self.layer, float_node(inputs[0])
         thin = multiply(matmul(matmul(x, self.down), self.up), self.factor)
         value = add(matmul(x, layer.kernel), thin)
-        made: Node = layer._function(value if layer.offset is None else add(value, layer.offset))
-        return made
+        result: Node = layer._function(value if layer.offset is None else add(value, layer.offset))
+        return result
 
     def merge(self) -> Dense:
         """Add the product to the kernel's value, set `up` to zero, and return the dense layer."""

@@ -215,7 +215,7 @@ class Engine:
             return False
         return self._late() or (not self._again and self._exhausted())
 
-    def ended(self, found: TrialResult) -> None:
+    def ended(self, result: TrialResult) -> None:
         """Take what came of a trial.
 
         Raises
@@ -225,34 +225,36 @@ class Engine:
         TrialError
             If it failed, and failures are to end the search.
         """
-        if found.state != "failed":
+        if result.state != "failed":
             try:
-                found = replace(found, goals=[goal.of(found.values) for goal in self.goals])
+                result = replace(result, goals=[goal.of(result.values) for goal in self.goals])
             except (ArithmeticError, LookupError, TypeError, ValueError) as wrong:
                 if isinstance(wrong, MagmagraphError):
                     raise
-                if found.state == "done":
-                    found = replace(found, state="failed", error=str(wrong))
-        codes = self._running.pop(found.number).codes
+                if result.state == "done":
+                    result = replace(result, state="failed", error=str(wrong))
+        codes = self._running.pop(result.number).codes
         params, labels = self.space.values_of(codes), self.space.labels_of(codes)
-        found = replace(found, params=params, labels=labels)
+        result = replace(result, params=params, labels=labels)
         if self.journal is not None:
-            self.journal.end(self._written.pop(found.number), found)
-        self._keep(found)
+            self.journal.end(self._written.pop(result.number), result)
+        self._keep(result)
         if self.watch is not None:
-            self.watch(found)
-        if found.state == "failed" and self.limits.raising:
+            self.watch(result)
+        if result.state == "failed" and self.limits.raising:
             raise TrialError(
-                message(f"trial {found.number} of {found.labels} failed:\n{found.error.rstrip()}")
+                message(
+                    f"trial {result.number} of {result.labels} failed:\n{result.error.rstrip()}"
+                )
             )
 
     def failed(self, number: int, cause: str) -> None:
         """Take that a trial has come to no end."""
-        given = self._running[number]
+        assignment = self._running[number]
         self.ended(
             TrialResult(
                 number, {}, {}, "failed", None, {}, [], 0.0, cause,
-                given.attempt + 1, given.codes, given.notes,
+                assignment.attempt + 1, assignment.codes, assignment.notes,
             )
         )  # fmt: skip
 
@@ -274,16 +276,16 @@ class Engine:
         last = self._reached
         return [self.results[n] for n in sorted(self.results) if last is None or n <= last]
 
-    def _keep(self, found: TrialResult) -> None:
-        self.results[found.number] = found
-        self._untold.add(found.number)
+    def _keep(self, result: TrialResult) -> None:
+        self.results[result.number] = result
+        self._untold.add(result.number)
         while self._through + 1 in self.results:
             self._through += 1
         until = self.limits.until
-        if until is not None and found.state == "done" and found.goal is not None:
-            if not self.goals[0].better(until, found.goal):
-                before = found.number if self._reached is None else self._reached
-                self._reached = min(found.number, before)
+        if until is not None and result.state == "done" and result.goal is not None:
+            if not self.goals[0].better(until, result.goal):
+                before = result.number if self._reached is None else self._reached
+                self._reached = min(result.number, before)
 
     def _late(self) -> bool:
         seconds = self.limits.seconds

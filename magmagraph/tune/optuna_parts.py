@@ -109,27 +109,27 @@ class LearnedPoints(Points):
             with quiet():
                 self._study.enqueue_trial({name: code for name, code in pairs if code is not None})
                 self.draw(number)
-        elif (drawn := self.draw(number)) != list(codes):
+        elif (point := self.draw(number)) != list(codes):
             raise ConfigError(
                 message(
                     f"trial {number} of the journal is at {self.space.labels_of(codes)}, and here "
-                    f"the method draws {self.space.labels_of(drawn)}",
+                    f"the method draws {self.space.labels_of(point)}",
                     need=f"the version of optuna that wrote it; this is {optuna.__version__}",
                 )
             )
 
-    def tell(self, found: TrialResult) -> None:
+    def tell(self, result: TrialResult) -> None:
         """Tell what came of a trial, once."""
-        trial = self._asked.pop(found.number, None)
+        trial = self._asked.pop(result.number, None)
         if trial is None:
             return
-        state = state_of(found.state)
+        state = state_of(result.state)
         with quiet():
             if self._reports:  # optuna takes none in searches of several goals
-                for step, value in found.reports:
+                for step, value in result.reports:
                     trial.report(value, step)
             done = state is optuna.trial.TrialState.COMPLETE
-            self._study.tell(trial, found.goals if done else None, state=state)
+            self._study.tell(trial, result.goals if done else None, state=state)
 
 
 @dataclass

@@ -48,7 +48,7 @@ class Points:
     def replay(self, number: int, codes: Codes) -> None:
         """Take a point, in the place of drawing it, as an earlier process drew it."""
 
-    def tell(self, found: TrialResult) -> None:
+    def tell(self, result: TrialResult) -> None:
         """Learn from a trial that has ended."""
 
 
@@ -118,10 +118,10 @@ class Population(Points):
         parent = self._parent(number, rng)
         if parent is None:
             return self.space.draw(rng)
-        found = self._ended[parent]
+        parent_result = self._ended[parent]
         if parent == number - self.size:
-            return list(found.codes)
-        codes = dict(zip(self.space, found.codes, strict=True))
+            return list(parent_result.codes)
+        codes = dict(zip(self.space, parent_result.codes, strict=True))
 
         def moved(name: str, domain: Any) -> Code:
             code = codes[name]
@@ -139,9 +139,9 @@ class Population(Points):
             "checkpoint": self._file(number),
         }
 
-    def tell(self, found: TrialResult) -> None:
+    def tell(self, result: TrialResult) -> None:
         """Keep what the next round needs."""
-        self._ended[found.number] = found
+        self._ended[result.number] = result
 
     def _file(self, number: int) -> Path:
         return self.folder / f"trial-{number:06}.checkpoint"
@@ -155,9 +155,9 @@ class Population(Points):
         sign = -1.0 if self.goal.maximize else 1.0
         rank: dict[int, float] = {}
         for other in range(start, start + self.size):
-            found = self._ended[other]
-            if found.state == "done" and found.goal is not None:
-                rank[other] = sign * found.goal
+            result = self._ended[other]
+            if result.state == "done" and result.goal is not None:
+                rank[other] = sign * result.goal
         order = sorted(rank, key=lambda other: (rank[other], other))
         part = max(1, self.size // _PART)
         best = order[:part]

@@ -82,10 +82,10 @@ class Module:
     def resolve(self) -> Callable[[Any], Any]:
         """Return the function, imported."""
         place, _, name = self.function.partition(":")
-        found: Any = importlib.import_module(place)
+        value: Any = importlib.import_module(place)
         for part in name.split("."):
-            found = getattr(found, part)
-        return cast(Callable[[Any], Any], found)
+            value = getattr(value, part)
+        return cast(Callable[[Any], Any], value)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Workflow:
             where = self.table(module)
             if module.function:
                 try:
-                    found = module.resolve()
+                    function = module.resolve()
                 except Exception as error:  # whatever the file of the function raises
                     raise ConfigError(
                         message(
@@ -177,19 +177,19 @@ class Workflow:
                             need=_needed(module, error),
                         )
                     ) from error
-                if not callable(found):
+                if not callable(function):
                     raise ConfigError(
                         message(
                             f'{where} function = "{module.function}" is '
-                            f"{type(found).__name__}, which cannot be called",
+                            f"{type(function).__name__}, which cannot be called",
                             need="a function of one argument, the context",
                         )
                     )
-                if not _takes_context(found):
+                if not _takes_context(function):
                     raise ConfigError(
                         message(
                             f'{where} function = "{module.function}" is called with the context, '
-                            f"and takes ({', '.join(inspect.signature(found).parameters)})",
+                            f"and takes ({', '.join(inspect.signature(function).parameters)})",
                             need="a function of one argument, the context",
                         )
                     )

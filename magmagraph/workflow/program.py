@@ -75,10 +75,10 @@ def run_program(
             _end(process)
     status = process.returncode
     if status:
-        told = f"status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
+        cause = f"status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
         last = output.read_bytes()[-_LAST:].decode(errors="replace").strip()
         raise ProgramError(
-            f"{Path(words[0]).name} ended with {told}" + (f":\n{last}" if last else "")
+            f"{Path(words[0]).name} ended with {cause}" + (f":\n{last}" if last else "")
         )
 
 
@@ -103,6 +103,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _environment(extra: Mapping[str, str], threads: int) -> dict[str, str]:
     # A program that uses MPI itself must not take itself for this rank.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OF_MPI)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OF_MPI)}
     names = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**kept, **(dict.fromkeys(names, str(threads)) if threads else {}), **extra}
+    return {**inherited, **(dict.fromkeys(names, str(threads)) if threads else {}), **extra}

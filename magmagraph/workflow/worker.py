@@ -87,8 +87,8 @@ def run_copy(job: Job) -> Outcome:
         job = replace(job, ranks=(current().rank,))
         if several:
             name, own = f"run {job.run}", current().rank
-            met = job.space.ask(job.space.board.meet, name, module.processes, job.place, own)
-            job = replace(job, ranks=tuple(sorted(met)))
+            places = job.space.ask(job.space.board.meet, name, module.processes, job.place, own)
+            job = replace(job, ranks=tuple(sorted(places)))
             return _run_rank(job, _group(job.ranks, job.failures))
     elif several:
         try:

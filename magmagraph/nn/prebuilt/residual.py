@@ -36,8 +36,8 @@ def _fan_out(shape: tuple[int, ...], dtype: object) -> object:
     K. He et al., "Delving deep into rectifiers", 2015, equation 14.
     """
     outs, ins, *window = shape
-    turned = he_normal(seed=next_stream())((ins, outs, *window), dtype)  # type: ignore[arg-type]
-    return turned.swapaxes(0, 1)
+    kernel = he_normal(seed=next_stream())((ins, outs, *window), dtype)  # type: ignore[arg-type]
+    return kernel.swapaxes(0, 1)
 
 
 def _basic(filters: int, stride: int, shortcut: bool) -> Residual:

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = parser.parse_args(arguments)
     except SystemExit as stop:
         if number_of_rank():
-            return 0  # a status here could end the first one before it has spoken
+            return 0  # an exit status here could end rank 0 before it has printed
         return stop.code if isinstance(stop.code, int) else 2
     if options.command is None:
         with _first_alone():
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int | None = _COMMANDS[options.command].run(options)
         sys.stdout.flush()
-    except ConfigError as error:  # a variable of the environment, say: what it needs fits a line
+    except ConfigError as error:  # such as an environment variable: the error fits a line
         print(f"magmagraph {options.command}: {_in_a_line(error)}", file=sys.stderr)
         return 1
     except MagmagraphError as error:
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"magmagraph {options.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader has gone (`magmagraph info | head`); nothing is left to be told to anyone.
+        # The reader has closed the pipe (`magmagraph info | head`): print no more.
         _let_go()
         return 1
     except OSError as error:  # a full disk, a file that may not be read

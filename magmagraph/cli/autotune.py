@@ -29,7 +29,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, and print what is kept now."""
+    """Measure, and print the settings that are stored now."""
     from ..runtime.cache import default_choices
 
     if not config.tuning:

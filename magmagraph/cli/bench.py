@@ -16,7 +16,7 @@ from . import tables
 from .target import CommandError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_LEFT_OUT = 77  # the status of a benchmark that needs what is not here
+_LEFT_OUT = 77  # the exit status of a benchmark whose requirements are missing
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _run(path: Path, arguments: list[str], *, may_need: bool = False) -> None:
-    """Run a benchmark as a program of its own; its status, where not 0, is an error."""
+    """Run a benchmark in a new process; a nonzero exit status is an error."""
     done = subprocess.run([sys.executable, str(path), *arguments], check=False)
     if done.returncode and not (may_need and done.returncode == _LEFT_OUT):
         raise CommandError(f"{path.name} ended with the status {done.returncode}")

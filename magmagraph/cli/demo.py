@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
 def train(
     step: Any, classify: Any, digits: Dataset, options: argparse.Namespace, console: Console
 ) -> None:
-    """Run the epochs and print what comes of them."""
+    """Run the epochs and print loss, accuracy and time."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 

@@ -73,7 +73,9 @@ class _Names:
         members = value if isinstance(value, (list, tuple)) else [value]
         nodes = [member for member in members if isinstance(member, Node) and member in graph_nodes]
         return nodes or [
-            node for first, last in self._assignments(name) for node in self._made(first, last)
+            node
+            for first, last in self._assignments(name)
+            for node in self._results_of_lines(first, last)
         ]
 
     def _assignments(self, name: str) -> list[tuple[int, int]]:
@@ -93,8 +95,8 @@ class _Names:
             ]
         return []
 
-    def _made(self, first: int, last: int) -> list[Node]:
-        """Return what some lines of the file compute, without what they compute on the way."""
+    def _results_of_lines(self, first: int, last: int) -> list[Node]:
+        """Return the final nodes that some lines of the file compute, without intermediate ones."""
         sources = self.function.trace.sources
         path = Path(self.file).resolve()
         here = [

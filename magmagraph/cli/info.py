@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..runtime.cpu.installed import Installed
     from ..runtime.cpu.toolchain import Compiler
 
-# The name under which it is installed, what it is for, and what brings it.
+# The package's name, its use, and the extra that installs it.
 LIBRARIES = (
     ("numpy", "arrays", "magmagraph"),
     ("scipy", "linear algebra, BLAS", "magmagraph"),
@@ -129,7 +129,7 @@ def wrapped(name: str, text: str, column: int, width: int) -> list[str]:
 
 
 def facts() -> Iterator[Fact]:
-    """Yield what is known of this machine."""
+    """Yield the facts of this machine."""
     yield Fact("magmagraph", "version", __version__)
     yield Fact("magmagraph", "Python", f"{platform.python_version()}, {sys.executable}")
     yield Fact("magmagraph", "system", platform.platform())
@@ -260,7 +260,7 @@ def _settings() -> Iterator[Fact]:
 
 
 def _gpu() -> Iterator[Fact]:
-    """Yield what is known of GPUs without loading a library for them."""
+    """Yield facts of the GPUs that need no GPU library."""
     there = sorted(Path("/proc/driver/nvidia/gpus").glob("*"))
     value = f"{len(there)} with a driver" if there else "no driver is loaded"
     missing = there and importlib.util.find_spec("cupy") is None
@@ -301,7 +301,7 @@ _OF_RANKS = ("PMI", "HYDI", "OMPI_COMM_", "SLURM_")  # variables by which a proc
 
 
 def _addresses() -> Fact:
-    """Return what the MPI library says of addresses of GPUs; a process of its own loads it."""
+    """Return whether MPI takes GPU addresses; a new process loads the library."""
     name = "MPI and GPUs"
     alone = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
     try:
@@ -323,7 +323,7 @@ def _addresses() -> Fact:
 
 
 def _nccl() -> str | None:
-    """Return where NCCL lies: in a wheel, or among the system's libraries."""
+    """Return the path of NCCL, from a wheel or the system's libraries."""
     for place in sys.path:
         for path in sorted(Path(place or ".").glob("nvidia/nccl/lib/libnccl.so*")):
             return str(path)

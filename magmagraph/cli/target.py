@@ -1,4 +1,4 @@
-"""What a command is pointed at: ``FILE.py:NAME``, and feeds for it."""
+"""Load the target of a command, ``FILE.py:NAME``, and its feeds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declare(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def declare_feeds(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say with what a function is run."""
+    """Add the arguments that choose the feeds of a function."""
     parser.add_argument(
         "--feeds",
         metavar="NAME",
@@ -56,14 +56,14 @@ def declare_sizes(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def seed(text: str) -> int:
-    """Return the seed that an argument says, or raise what the parser tells."""
+    """Parse a seed, or raise the error that the parser prints."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """Return the positive number that an argument says, or raise what the parser tells."""
+    """Parse a positive number, or raise the error that the parser prints."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
@@ -94,7 +94,7 @@ def load(target: str) -> tuple[Any, Mapping[str, Any], str]:
         try:
             value = space[part] if i == 0 else getattr(value, part)
         except (KeyError, AttributeError):
-            raise CommandError(f"{where} has no {part!r}{_known(space, value, i)}") from None
+            raise CommandError(f"{where} has no {part!r}{_suggestions(space, value, i)}") from None
     if inspect.isfunction(value):
         value = _called(value, name)
     return value, space, name
@@ -112,13 +112,13 @@ def _run(path: Path) -> Mapping[str, Any]:
     except SystemExit as stop:
         raise CommandError(f"{path} ended with the status {stop.code}") from None
     except Exception as error:
-        raise CommandError(f"{path} raised {_told(error, str(path))}") from error
+        raise CommandError(f"{path} raised {_error_line(error, str(path))}") from error
     finally:
         if folder in sys.path:
             sys.path.remove(folder)
 
 
-def _told(error: BaseException, file: str) -> str:
+def _error_line(error: BaseException, file: str) -> str:
     """Return an error as one line, with the last line of a file that led to it."""
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__)
@@ -132,7 +132,7 @@ def _told(error: BaseException, file: str) -> str:
     return f"{type(error).__name__}: {first}{where}" if first else type(error).__name__ + where
 
 
-def _known(space: Mapping[str, Any], owner: Any, depth: int) -> str:
+def _suggestions(space: Mapping[str, Any], owner: Any, depth: int) -> str:
     """Return, for a name that is not there, which ones could have been meant."""
     if depth:
         return ""
@@ -156,7 +156,7 @@ def _called(function: Any, name: str) -> Any:
         return function()
     except Exception as error:
         raise CommandError(
-            f"{name}() raised {_told(error, function.__code__.co_filename)}"
+            f"{name}() raised {_error_line(error, function.__code__.co_filename)}"
         ) from error
 
 
@@ -221,7 +221,7 @@ def feeds_of(
                 feeds = feeds()
             except Exception as error:
                 name = f"{options.feeds}()"
-                raise CommandError(f"{name} raised {_told(error, '')}") from error
+                raise CommandError(f"{name} raised {_error_line(error, '')}") from error
         feed_tuple = tuple(feeds) if isinstance(feeds, (tuple, list)) else (feeds,)
         return feed_tuple, f"feeds: {options.feeds} of the file"
     if options.feeds != "feeds":

@@ -14,7 +14,7 @@ declare = autotune.declare
 
 
 def run(options: argparse.Namespace) -> None:
-    """Say what the command is called now, and run it."""
+    """Print the new name of the command, and run it."""
     print(
         "magmagraph tune is called magmagraph autotune now: it measures kernels for the tuning "
         "cache. Hyperparameters are searched by mg.tune and shown by magmagraph search.",

@@ -136,14 +136,14 @@ def _run_watched(options: argparse.Namespace, watch: Callable[[Any], object] | N
         )  # fmt: skip
     except ConfigError:  # the same on all ranks: nothing has started
         if current().rank:
-            return 0  # rank 0 speaks: a status here could end it before it has
+            return 0  # rank 0 prints: an exit status here could end it before it has
         raise
     except WorkflowError as failed:
         if failed.result is None:
             raise
         error, result = failed, failed.result
     if current().rank:
-        return 0  # rank 0 speaks for all
+        return 0  # rank 0 prints for all
     for path, write in (
         (options.csv, result.to_csv),
         (options.json, result.to_json),

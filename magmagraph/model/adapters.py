@@ -147,7 +147,7 @@ class LowRank(Layer):
         return {**base_weights, **self._weights}
 
     def call(self, *inputs: Node, training: bool) -> Any:
-        """Return what the network gives with the adapted products."""
+        """Return the network's outputs with the adapted products."""
         net = self._net
         outputs = replay.applied(net.outputs, net.inputs, inputs, training=training)
 

@@ -111,7 +111,7 @@ def _built(value: Any, custom: Custom) -> Any:
 def describe_optimizer(rule: Optimizer) -> dict[str, Any] | None:
     """Return an optimizer as JSON values, or None where it has what a file cannot hold."""
     rate = rule._rate.given
-    if isinstance(rate, Schedule) and _named(rate, schedule):
+    if isinstance(rate, Schedule) and _is_in_module(rate, schedule):
         rate = _described_schedule(rate)
     elif not isinstance(rate, (int, float, np.number)) or isinstance(rate, bool):
         return None
@@ -129,12 +129,12 @@ def describe_optimizer(rule: Optimizer) -> dict[str, Any] | None:
     elif isinstance(rule, LBFGS):
         settings = rule.settings
     plain = all(v is None or isinstance(v, (bool, int, float)) for v in settings.values())
-    if not plain or rate is None or not _named(rule, optimizer):
+    if not plain or rate is None or not _is_in_module(rule, optimizer):
         return None
     return {"optimizer": type(rule).__name__, "learning_rate": rate, "settings": settings}
 
 
-def _named(value: Any, module: Any) -> bool:
+def _is_in_module(value: Any, module: Any) -> bool:
     return getattr(module, type(value).__name__, None) is type(value)
 
 

@@ -97,7 +97,7 @@ class Callback:
         """Run at the end, also where an error ends the run."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it: numbers, texts, lists, and arrays."""
+        """Return its state for a checkpoint: numbers, texts, lists and arrays."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -364,7 +364,7 @@ class Checkpoint(_Watching):
         self.best: float | None = None
 
     def begin(self, training: Run) -> None:
-        """See that the file can be written before time is spent on what it shall hold."""
+        """Check that the file can be written before training starts."""
         super().begin(training)
         check_folder(self, self.path.parent)
 
@@ -459,7 +459,7 @@ class ReduceOnPlateau(_Watching):
         self._plateau = Plateau(1.0, *self._settings)
 
     def begin(self, training: Run) -> None:
-        """Find what is better; forget an earlier run, where this one does not go on with it."""
+        """Choose the direction of improvement; reset unless this run resumes an earlier one."""
         super().begin(training)
         self._plateau.mode = "max" if self.rising(training) else "min"
         if not training.history.records:

@@ -57,7 +57,7 @@ def aspects(architecture: Mapping[str, Any] | None, **others: Any) -> dict[str, 
 def check_same(
     source: str, there: Mapping[str, Any], here: Mapping[str, Any], allowed: frozenset[str]
 ) -> None:
-    """Raise `DataError` where a run differs from that of a checkpoint in what is not allowed."""
+    """Raise `DataError` if a run differs from a checkpoint's in an aspect not in `allowed`."""
     names = [
         name
         for name in (_LAYERS, *CHANGES)
@@ -81,11 +81,13 @@ def _difference(there: Any, here: Any) -> str:
         if isinstance(there, Mapping) and isinstance(here, Mapping):
             classes = there.get("class"), here.get("class")
             if classes[0] != classes[1]:  # then its settings are others, too
-                return f"{place}class: {_shown(classes[0])} there, {_shown(classes[1])} here"
+                return (
+                    f"{place}class: {_shortened(classes[0])} there, {_shortened(classes[1])} here"
+                )
             for one, other, where in ((there, here, "there"), (here, there, "here")):
                 for key in one:
                     if key not in other:
-                        return f"{place}{key}: {_shown(one[key])} {where} alone"
+                        return f"{place}{key}: {_shortened(one[key])} {where} alone"
             parts: list[tuple[Any, Any, Any]] = [(key, there[key], here[key]) for key in there]
         elif isinstance(there, (list, tuple)) and isinstance(here, (list, tuple)):
             if len(there) != len(here) or all(isinstance(v, (int, float, str)) for v in here):
@@ -97,9 +99,9 @@ def _difference(there: Any, here: Any) -> str:
         if key == "sample":  # of data, whose shapes are equal
             return "other values, of the same shapes"
         place += f"{key}: " if isinstance(key, str) else f"number {key}: "
-    return f"{place}{_shown(there)} there, {_shown(here)} here"
+    return f"{place}{_shortened(there)} there, {_shortened(here)} here"
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."

@@ -39,7 +39,7 @@ class Compiling:
     seed: int
     options: dict[str, Any]
     _functions: dict[Any, Function]
-    _last: tuple[Labels, bool, dict[str, Any]] | None  # what the last step was asked for
+    _last: tuple[Labels, bool, dict[str, Any]] | None  # the settings of the last step
     _drawn: int
 
     def weights(self) -> dict[str, Weight]:
@@ -48,7 +48,7 @@ class Compiling:
 
     @property
     def trainable(self) -> list[Variable]:
-        """The variables that an optimizer renews."""
+        """The variables that an optimizer updates."""
         raise NotImplementedError
 
     @property
@@ -172,8 +172,8 @@ class Compiling:
         statistics = [m._weighted(*pair, counts, self._probabilities) for m in self.metrics]
         return [loss, *statistics, sum(counts)]
 
-    def _asked(self, labels: Labels) -> tuple[Any, ...]:
-        """Return what, beside the network, a compiled function was made for."""
+    def _settings(self, labels: Labels) -> tuple[Any, ...]:
+        """Return the settings, besides the network, that a compiled function depends on."""
         return (labels.kind, self.loss, self.regularize, *map(id, self.metrics))
 
     def training_step(
@@ -187,7 +187,7 @@ class Compiling:
         """
         # The optimizer itself: a later one may have the address of one that is gone.
         settings = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
-        place = ("step", weighted, *self._asked(labels), *settings)
+        place = ("step", weighted, *self._settings(labels), *settings)
         self._last = (labels, weighted, options)
         if place not in self._functions:
             outputs = self._form(training=True)
@@ -217,7 +217,7 @@ class Compiling:
         return input("sample_weight", self.outputs[0].shape[:1], np.float32)
 
     def _evaluation(self, labels: Labels, weighted: bool = False) -> Function:
-        place = ("evaluate", weighted, *self._asked(labels))
+        place = ("evaluate", weighted, *self._settings(labels))
         if place not in self._functions:
             outputs = self._form(training=False)
             weights = self._weights_input() if weighted else None
@@ -246,7 +246,7 @@ class Compiling:
 
 
 def no_optimizer(value: Any) -> ConfigError:
-    """Return the error for what is given in the place of an optimizer."""
+    """Return the error for a value that is no optimizer."""
     hint = None
     if isinstance(value, type) and issubclass(value, Optimizer):
         hint = f"{value.__name__}(), an object of the class"

@@ -39,7 +39,7 @@ class Copying:
         operands = [node for call, _ in self.calls for node in call.inputs]
         results = [node for _, node in self.calls]
         state["counts"] = (len(self.inputs), len(self.outputs), len(results))
-        # Together: nodes that are pickled one by one no longer share what they have in common.
+        # Pickle nodes together: one by one they would no longer share operands.
         state["nodes"] = flatten([*self.inputs, *self.outputs, *results, *operands])
         return state
 

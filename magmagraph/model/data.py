@@ -35,7 +35,7 @@ def on_host(value: Any) -> Any:
 
 
 def as_array(values: Any, what: str = "the data") -> np.ndarray:
-    """Return what a user hands over, also another library's or a device's, as the host's array.
+    """Convert a user's data to an array of the host; arrays of devices are copied.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _shape_mend(shape: tuple[int, ...], expected_shape: tuple[Any, ...]) -> str 
 
 
 def _check_finite(array: np.ndarray, original: np.ndarray | None = None) -> None:
-    """Refuse NaN and infinity; of values that were narrowed, what was given is told."""
+    """Refuse NaN and infinity; the error shows the original of a narrowed value."""
     for start in range(0, len(array), _ROWS):
         part = array[start : start + _ROWS]
         # The sum is finite where all are, and makes no array of flags.

@@ -56,12 +56,12 @@ def _checksum(tensors: Mapping[str, np.ndarray]) -> int:
 
 
 def _seal(about: Mapping[str, Any]) -> int:
-    """Return the checksum of what is said of the tensors."""
+    """Return the checksum of the header."""
     return zlib.crc32(json.dumps(about).encode())
 
 
 def write(path: FilePath, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
-    """Write tensors and what is to be known about them; a file that was there stays until then.
+    """Write tensors and a header; an old file stays until the new one is complete.
 
     See `magmagraph.files.writing`.
 
@@ -145,7 +145,7 @@ def content_of(path: FilePath) -> bytes | None:
 def read(
     path: FilePath, kind: str | None = None, content: bytes | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors of a file, and what is known about them.
+    """Return the tensors of a file, and its header.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def read(
 
 
 def read_weights(path: FilePath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the weights in a file of a model or of a checkpoint, and what is known about them.
+    """Return the weights in a file of a model or a checkpoint, and its header.
 
     Raises
     ------

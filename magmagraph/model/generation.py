@@ -402,14 +402,14 @@ class _Writer:
             logits = self.target(tokens)
         last = index(logits, (arange(rows), subtract(lengths, 1)))
         self.logits = variable("logits", last.shape, 0.0, last.dtype)
-        updates, next_tokens = self._chosen(last)
+        updates, next_tokens = self._next_tokens(last)
         updates |= {**state.updates, self.place: expand_dims(lengths, 1)}
         self.prompt = self._function([tokens, lengths], next_tokens, updates, "prompt")
         parents = self.parent if self.plan.beams > 1 else None
         later = Decoding(rows, capacity, caches, positions=self.place, parents=parents)
         with decoding(later) as state:
             logits = self.target(self.token)
-        updates, next_tokens = self._chosen(index(logits, (slice(None), 0)))
+        updates, next_tokens = self._next_tokens(index(logits, (slice(None), 0)))
         updates |= {**state.updates, self.place: add(self.place, 1)}
         self.step = self._function([], next_tokens, updates, "step")
 
@@ -419,7 +419,7 @@ class _Writer:
         logits = self.target(self.tokens)
         last = index(logits, (arange(rows), reshape(self.place, (rows,))))
         self.logits = variable("logits", last.shape, 0.0, last.dtype)
-        updates, next_tokens = self._chosen(last)
+        updates, next_tokens = self._next_tokens(last)
         before: Node = self.tokens
         if self.plan.beams > 1:
             before = take(before, updates[self.parent], axis=0)
@@ -440,22 +440,22 @@ class _Writer:
             **self.target.options,
         )
 
-    def _chosen(self, logits: Node) -> tuple[dict[Variable, Node], list[Node]]:
-        """Return updates of the state, and what a call returns: the tokens that are next."""
+    def _next_tokens(self, logits: Node) -> tuple[dict[Variable, Node], list[Node]]:
+        """Return updates of the state, and the next tokens."""
         plan, updates = self.plan, {self.logits: logits}
         scores = cast(logits, np.float32)
         if self.target.probabilities:
             scores = log(scores)
         if plan.beams > 1:
             return self._beamed(scores, updates)
-        token = cast(self._drawn(scores) if plan.draws else argmax(scores, axis=-1), np.int32)
+        token = cast(self._draw_tokens(scores) if plan.draws else argmax(scores, axis=-1), np.int32)
         if plan.end is not None:
             token = where(self.ended, as_node(plan.end, np.dtype(np.int32)), token)
             updates[self.ended] = logical_or(self.ended, equal(token, plan.end))
         updates |= {self.token: expand_dims(token, 1), self.written: add(self.written, 1)}
         return updates, [token]
 
-    def _drawn(self, scores: Node) -> Node:
+    def _draw_tokens(self, scores: Node) -> Node:
         scores = divide(scores, self.temperature)
         never = as_node(-np.inf, scores.dtype)
         if self.plan.top_k is not None:

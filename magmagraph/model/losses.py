@@ -23,7 +23,7 @@ _OF_CLASSES = ("cross_entropy", "nll_loss")
 
 LossFunction = Callable[..., Node]  # of outputs and labels
 
-# The activation behind which a loss sees probabilities, not logits.
+# The activation after which a loss sees probabilities, not logits.
 _PROBABILITIES = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
 
 
@@ -63,7 +63,7 @@ def loss_function(given: Any, activation: str | None) -> LossFunction:
 
 
 def _check_numbers(values: np.ndarray, output: Node) -> None:
-    """Refuse numbers of classes that are floats, or stand in a column."""
+    """Refuse class numbers that are floats or a column."""
     need = f"integers of shape {output.shape[:-1]}, or a share of each class: {output.shape}"
     if values.dtype.kind == "f" and values.ndim == output.ndim - 1:
         raise DataError(

@@ -40,13 +40,13 @@ from .row_weights import checked_weights
 
 __all__ = [
     "AUC",
+    "F1",
     "MAE",
     "MSE",
     "R2",
     "Accuracy",
     "AveragePrecision",
     "Confusion",
-    "F1",
     "Matthews",
     "MeanOf",
     "Metric",
@@ -697,7 +697,7 @@ class MeanOf(Metric):
         return f"MeanOf({self.name})"
 
 
-_RESERVED = ("loss", "seconds")  # what an epoch reports beside metrics
+_RESERVED = ("loss", "seconds")  # the other numbers that an epoch reports
 
 
 def checked_metrics(given: Any) -> list[Metric]:

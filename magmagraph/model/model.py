@@ -180,7 +180,7 @@ class Model(Compiling, Copying, Saving, Adapting):
 
     @property
     def trainable(self) -> list[Variable]:
-        """The variables that an optimizer renews."""
+        """The variables that an optimizer updates."""
         return list(
             dict.fromkeys(w.variable for w in self.weights().values() if w.trainable)
         )
@@ -944,7 +944,7 @@ def _read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, option
                 hint="build it again, and model.load_weights(path)",
             )
         )
-    # What the caller gives may be wrong, too, and is then his error.
+    # Wrong inputs are the caller's error.
     passing = MagmagraphError if options or custom else ()
     with (
         reading(f"{str(path)!r}", "does not hold a model", passing=passing),

@@ -38,7 +38,7 @@ def _operands(node: Node) -> tuple[Node, ...]:
 
 
 def calls(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[tuple[Call, Node]]:
-    """Return the calls of layers that outputs are made by, with what they gave, in order."""
+    """Return the calls of layers that lead to the outputs, with their results, in order."""
     known_nodes = set(inputs)
     applied_calls = []
     for node in _order(outputs, inputs):
@@ -49,7 +49,7 @@ def calls(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[tuple[Call, N
 
 
 def loose_variables(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Variable]:
-    """Return the variables that stand in the graph outside of layers."""
+    """Return the graph's variables that belong to no layer."""
     return [node for node in _order(outputs, inputs) if isinstance(node, Variable)]
 
 

@@ -57,10 +57,10 @@ class Resumable:
         raise NotImplementedError
 
     def _own(self) -> list[Variable]:
-        """Return what a step renews beside weights and optimizer: random counters, loss scales."""
+        """Return the other variables that a step updates: random counters, loss scales."""
         others = {weight.variable for weight in self.model.weights().values()}
         others.update(self.model.optimizer.state.values())
-        # What compression left over is each rank's own, and small: a run that resumes begins anew.
+        # Residuals of compression are per rank and small: a resumed run starts without them.
         apart = held_apart(self.function.source_graph)
         renewed = (whole_of(variable) for variable in self.function.updated)
         return [
@@ -175,7 +175,7 @@ class Resumable:
         check_same(source, there, here, changes)
         with reading(source, "is no whole checkpoint of this run"):
             restore = self._checked(_parts(tensors), about, source, changes)
-            restore_state = self._kept()
+            restore_state = self._restorer()
             try:
                 restore()
             except BaseException:
@@ -256,8 +256,8 @@ class Resumable:
     def _resuming(self) -> list[Callback]:
         return [callback for callback in self.callbacks if callback.resumes]
 
-    def _kept(self) -> Callable[[], None]:
-        """Return what puts the present state back, where restoring another one fails."""
+    def _restorer(self) -> Callable[[], None]:
+        """Return a function that puts the present state back if restoring another one fails."""
         variables = [weight.variable for weight in self.model.weights().values()]
         variables += [*self.model.optimizer.state.values(), *self._own()]
         values = [(variable, variable.value) for variable in variables]

@@ -82,7 +82,7 @@ def rows_of_classes(labels: np.ndarray, kind: Labels) -> dict[int, int]:
 
 
 def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
-    """Return weights of classes by which all count alike, and the mean over rows is 1.
+    """Return weights that balance the classes, with a mean of 1 over rows.
 
     Examples
     --------

@@ -81,7 +81,7 @@ class Saving:
         raise NotImplementedError
 
     def structure(self) -> dict[str, Any]:
-        """Return what it is built of, as JSON values: layers, and the graph between them."""
+        """Return layers, and the graph between them, as JSON values."""
         described = describe_graph(self.inputs, self.outputs, self.calls, self.layers)
         return {**described, "single": self._single}
 

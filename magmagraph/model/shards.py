@@ -91,7 +91,7 @@ class Shards:
         return []
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others, by shards."""
+        """Return values that identify these data, by shard."""
         return {"shards": self._abouts}
 
     def count(self, size: int) -> int | None:
@@ -106,7 +106,7 @@ class Shards:
         """Yield the batches of one pass, this rank's rows of each; see `Source`."""
         own, part = self.own, shard[0]
         if isinstance(own, (Arrays, Examples)):
-            batches = self._taken(
+            batches = self._own_batches(
                 own, self._order(own.rows, number, seed, part), size, part, number
             )
         else:
@@ -128,7 +128,7 @@ class Shards:
             return None
         return np.random.default_rng((seed, number, part)).permutation(rows)
 
-    def _taken(
+    def _own_batches(
         self, own: Arrays | Examples, order: np.ndarray | None, size: int, part: int, number: int
     ) -> Iterator[Batch]:
         """Yield this rank's rows of each batch."""

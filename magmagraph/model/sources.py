@@ -51,7 +51,7 @@ class Source(Protocol):
         """Arrays by which ranks see that they are given the same."""
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others, as JSON values."""
+        """Return values that identify these data, as JSON values."""
 
     def count(self, size: int) -> int | None:
         """Return how many batches there are, None where that is not known."""
@@ -225,7 +225,7 @@ class Arrays:
         return tuple(np.take(column, rows, axis=0, mode="clip") for column in self.columns)
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others."""
+        """Return values that identify these data."""
         total = 0
         for array in self.columns:
             for row in (0, len(array) // 2, len(array) - 1):
@@ -318,7 +318,7 @@ class Stream:
         )
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others."""
+        """Return values that identify these data."""
         return {"batches": self.count(0)}
 
     def count(self, size: int) -> int | None:
@@ -409,7 +409,7 @@ class Examples(Stream):
         return self._checked(place, self._joined(positions), number)
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others."""
+        """Return values that identify these data."""
         return {"examples": self.rows}
 
     def count(self, size: int) -> int | None:

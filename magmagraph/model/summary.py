@@ -63,7 +63,7 @@ class Summary(Displayed):
         ]
 
     def _sums(self) -> list[str]:
-        """Return what stands below the table."""
+        """Return the lines below the table."""
         text = [
             f"parameters: {self.parameters:,}, of them trained: {self.trainable:,}",
             f"forward pass of one example: {self.flops:,} FLOPs",

@@ -142,7 +142,7 @@ def _joined(path: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """Tensors that a weight can be made of, and how."""
+    """Tensors that can fill a weight, and how."""
 
     names: tuple[str, ...]
     make: Callable[..., np.ndarray] = lambda array: array
@@ -150,7 +150,7 @@ class _Source:
 
 
 def _sources(place: Place) -> list[_Source]:
-    """Return what a weight can be made of, first choice first."""
+    """Return the tensors that can fill a weight, best choice first."""
     leaf, parent = place.leaf, place.parent
     sources = [_Source((place.path,), settled=True)]
     sources += [_Source((_joined(parent, name),)) for name in _LEAVES.get(leaf, ())]
@@ -415,7 +415,7 @@ def _sharded(path: Path, label: str) -> dict[str, np.ndarray]:
 def _unpickled(path: Path, label: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file of torch's, by its loader that makes tensors alone."""
     torch = _torch(f"{label} is a pickle, which only torch reads")
-    read_file(path, limit=None)  # its errors say what is wrong with the path
+    read_file(path, limit=None)  # its errors name the problem of the path
     with reading(label, "is no file of tensors alone"):
         state = torch.load(path, map_location="cpu", weights_only=True)
         for key in ("state_dict", "model_state_dict", "model"):

@@ -174,7 +174,7 @@ class Training(Resumable):
         self.callbacks: list[Callback] = [
             as_callback(callback) for callback in callbacks
         ]
-        # Last, so that a file holds what the others made of the epoch.
+        # Checkpoints run last, so that a file holds the results of other callbacks.
         self.callbacks.sort(key=lambda callback: isinstance(callback, Checkpoint))
         self._progress = progress if self._team.is_first else None
         if progress is not None:
@@ -246,7 +246,7 @@ class Training(Resumable):
         validation: Any,
         split: float,
     ) -> None:
-        """Take this rank's shard; what is wrong with one is an error of all ranks."""
+        """Take this rank's shard; an error on one rank is raised on all ranks."""
         balanced = isinstance(class_weight, str) and class_weight == "balanced"
         weights = None if balanced else class_weight
         self._team.whole(
@@ -264,7 +264,7 @@ class Training(Resumable):
         }
         self._team.same(forms, "shards of the same kind on all ranks")
         if balanced:
-            # Of all rows, also of those that are kept aside, as without shards.
+            # Weights count all rows, including those set aside, as without shards.
             sources = [data, later] if split and later is not None else [data]
             table = balanced_over_shards(sources, self._team)
             for part in sources:
@@ -307,7 +307,7 @@ class Training(Resumable):
         return batches
 
     def _next_batches(self, steps: int) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-        """Yield what is left of an epoch of so many steps: passes go on from epoch to epoch."""
+        """Yield the rest of an epoch of `steps` steps; passes continue across epochs."""
         if self._left is None:
             done = (self.epoch - self._initial) * steps + self.step  # of a run that resumes
             count = self.data.count(self.batch_size)
@@ -376,7 +376,7 @@ class Training(Resumable):
     _seconds = 0.0  # of this epoch, before the run was cut
 
     def _one_epoch(self) -> None:
-        """Go through what is left of an epoch; leave nothing of one that fails by its data."""
+        """Finish an epoch; undo its updates if its data raise an error."""
         before = [(variable, variable.value) for variable in self.function.updated]
         first = self.step
         try:
@@ -402,7 +402,7 @@ class Training(Resumable):
                 error.add_note(f"why is not known: the epoch cannot be repeated: {failure}")
         self.step = done
         if explained and self.epoch == self._initial and error.step == 0:
-            return  # what the weights began with: no rate has changed them
+            return  # the initial weights: no update has changed them
         hint = "a smaller learning rate, or clip_norm="
         error.args = (f"{error}\n  try: {hint}", *error.args[1:])
 

@@ -51,7 +51,7 @@ class Sequential(Layer):
             self.arguments["layers"] = list(self.members)
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
-        """Return what the last layer gives."""
+        """Return the last layer's result."""
         for member in self.members:
             x = member(x, training=training)
         return x

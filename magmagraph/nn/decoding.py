@@ -73,7 +73,7 @@ class Decoding:
         number = self._calls[id(layer)] = self._calls.get(id(layer), -1) + 1
         place = (id(layer), number)
         if self.positions is None:
-            filled = [self._filled(name, layer, new) for name, new in _named(key, value)]
+            filled = [self._filled(name, layer, new) for name, new in _keys_and_values(key, value)]
             self.caches[place] = (filled[0], filled[1])
             return None
         keys, values = (
@@ -127,7 +127,7 @@ class Decoding:
         return reshape(before, shape)
 
 
-def _named(key: Node, value: Node) -> tuple[tuple[str, Node], ...]:
+def _keys_and_values(key: Node, value: Node) -> tuple[tuple[str, Node], ...]:
     return (("keys", key), ("values", value))
 
 

@@ -118,14 +118,14 @@ class MixtureOfExperts(Layer):
         if isinstance(rule, str) or callable(init):  # each by itself: fans are those of one expert
             parts = [initializer(init) for _ in range(self.experts)]
 
-            def made(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            def initialize(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
                 return np.stack([np.asarray(part(shape[1:], dtype)) for part in parts])
 
-            init = made
+            init = initialize
         return self.weight(name, (self.experts, rows, columns), init, decays=True)
 
     def call(self, x: Node, training: bool) -> Any:  # type: ignore[override]
-        """Return the sum of what the active experts give, times their shares."""
+        """Return the weighted sum of the active experts' results."""
         floats = float_node(x)
         width = floats.shape[-1]
         rows = reshape(floats, (-1, width))
@@ -146,7 +146,7 @@ class MixtureOfExperts(Layer):
         return value, multiply(balance, float(self.experts))
 
     def _units(self, rows: Node) -> Node:
-        """Return what each expert gives for rows of its own, ``(experts, rows, width)``."""
+        """Apply each expert to its own rows, ``(experts, rows, width)``."""
         wide = matmul(rows, self.expand)
         if self.gate is None:
             wide = self._function(wide)

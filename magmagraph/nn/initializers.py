@@ -25,15 +25,15 @@ def initializer(given: Any) -> Any:
     ``mg.random.seed(n)`` starts from the same weights every time.
     """
     if isinstance(given, (list, tuple)) and given and isinstance(given[0], str):
-        return _named(given[0], given[1:])
+        return _by_name(given[0], given[1:])
     if isinstance(given, str):
-        return _named(given, ())
+        return _by_name(given, ())
     if callable(given) and not isinstance(given, Node):
         return given
     return np.asarray(given)
 
 
-def _named(name: str, arguments: Sequence[Any]) -> Any:
+def _by_name(name: str, arguments: Sequence[Any]) -> Any:
     if name not in module.__all__:
         raise ConfigError(
             message(

@@ -110,7 +110,7 @@ def note_call(node: Node, call: Call) -> None:
 
 
 def path_of(name: str) -> str:
-    """Return a name behind those of the layers that are being called."""
+    """Return a name prefixed with the names of the layers that are being called."""
     return "/".join((*_path.get(), name))
 
 
@@ -193,7 +193,7 @@ class Layer:
         try:
             bound = signature.bind(self, *args, **options)
         except TypeError:
-            return self  # a copy that is filled later, or __init__ says what is wrong
+            return self  # a copy that is filled later, or __init__ raises the error
         arguments = dict(list(bound.arguments.items())[1:])
         for parameter in signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
@@ -280,8 +280,8 @@ class Layer:
 
     # What it holds.
 
-    def _held(self) -> Iterator[tuple[str, Any]]:
-        """Yield what is in its attributes, and in lists and dicts there, with a name for each.
+    def _attribute_values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the values of its attributes, and of lists and dicts there, by name.
 
         Those in ``members`` have no name before their own.
         """
@@ -299,7 +299,7 @@ class Layer:
     def _sublayers(self) -> dict[str, Layer]:
         """Return the layers in its attributes, each once, by attribute: ``members`` by number."""
         by_attribute: dict[str, Layer] = {}
-        for key, member in self._held():
+        for key, member in self._attribute_values():
             if isinstance(member, Layer) and not is_among(member, by_attribute.values()):
                 by_attribute[key.replace("/", ".")] = member
         return by_attribute
@@ -372,7 +372,7 @@ class Layer:
         """Return the weights that are not of sublayers, by name."""
         named_weights = dict(self._weights)
         variables = {weight.variable for weight in named_weights.values()} | set(others)
-        for name, member in self._held():
+        for name, member in self._attribute_values():
             if isinstance(member, Variable) and member not in variables:
                 variables.add(member)
                 named_weights[name] = Weight(member, is_float(member.dtype), True)
@@ -473,7 +473,7 @@ class Layer:
                 message(f"layer '{self.name}' returned {type(value).__name__}", need="a node")
             )
         if any(value is node for node in inputs) or not value.inputs:
-            value = stateful(value, {})  # a node of its own, for a value that is someone else's
+            value = stateful(value, {})  # a new node: this layer did not make the value
         _calls[value] = Call(self, inputs, dict(options), at)
         return value
 
@@ -526,7 +526,7 @@ def _layers_in(value: Any) -> bool:
 
 
 def no_penalty(argument: str, value: Any) -> ConfigError:
-    """Return the error for what is given in the place of a penalty."""
+    """Return the error for a value that is no penalty."""
     hint = f"mg.regularize.l2({value})" if isinstance(value, float) else "mg.regularize.l2(1e-4)"
     return ConfigError(
         message(f"{argument}={value!r}", need="a penalty of mg.regularize", hint=hint)

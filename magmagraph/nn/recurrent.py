@@ -41,7 +41,7 @@ State = tuple[Node, ...]
 
 
 class _Cell(Layer):
-    """One direction: the weights, and what a position makes of the state."""
+    """One direction: the weights, and the update of the state at a position."""
 
     gates: int  # blocks of units that the products give
     states: int

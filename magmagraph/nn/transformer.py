@@ -81,7 +81,7 @@ class _Block(Layer):
         return layer
 
     def _beside(self, x: Node, norm: Layer, layer: Any, *others: Node, **options: Any) -> Node:
-        """Return what a layer gives, added to its input, normalized before or after."""
+        """Add a layer's result to its input, normalized before or after."""
         layer_input = norm(x) if self.norm_first else x
         total = add(x, self.dropout(layer(layer_input, *others, **options)))
         result: Node = total if self.norm_first else norm(total)

@@ -175,7 +175,7 @@ def as_operand(value: Any, dtype: Any) -> Node:
 
 
 def as_dtype(value: Any, dtype: np.dtype) -> Node:
-    """Return `value` cast to the dtype of what it is put into; a Python int has to fit."""
+    """Return `value` cast to the target's dtype; a Python int has to fit."""
     as_node(value, dtype)  # which refuses an int that does not
     return cast(value, dtype)
 

@@ -297,7 +297,7 @@ def holds_node(value: Any) -> bool:
 
 
 def array_of(value: Any, what: str) -> np.ndarray:
-    """Return a value as an array; what is none is a `DTypeError`, ragged rows a `ShapeError`."""
+    """Convert to an array; raise `DTypeError` for other values, `ShapeError` for ragged rows."""
     try:
         return plain_array(value)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:

@@ -1,4 +1,4 @@
-"""The engine of a search: what is tried next, what came of it, and when it is over."""
+"""Run a search: choose trials, record their results, decide when it is over."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def pickled(work: Work) -> bytes:
     """Return the work as it is sent to other processes."""
     try:
         return pickle.dumps(work)
-    except Exception as error:  # what pickle raises depends on what it meets
+    except Exception as error:  # pickle raises many exception types
         raise ConfigError(
             message(
                 f"the objective {work.objective!r} or an option of the space cannot be sent to "
@@ -131,7 +131,7 @@ def pickled(work: Work) -> bytes:
 
 
 class Engine:
-    """One search: hands out trials, takes what comes of them, and writes the journal.
+    """A search: it hands out trials, takes their results, and writes the journal.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Engine:
             codes = self.points.draw(number)
             self._fresh += 1
         about = self.points.about(number)
-        assignment = Assignment(number, attempt, codes, self._known(number), **about)
+        assignment = Assignment(number, attempt, codes, self._pruner_history(number), **about)
         if self.journal is not None:
             if number in self._written:
                 self.journal.cut(self._written[number])
@@ -216,7 +216,7 @@ class Engine:
         return self._late() or (not self._again and self._exhausted())
 
     def ended(self, result: TrialResult) -> None:
-        """Take what came of a trial.
+        """Record the result of a trial.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class Engine:
             )
 
     def failed(self, number: int, cause: str) -> None:
-        """Take that a trial has come to no end."""
+        """Record that a trial did not finish."""
         assignment = self._running[number]
         self.ended(
             TrialResult(
@@ -304,8 +304,8 @@ class Engine:
         needs = (self.points.needs(number), self._prunes_by(number))
         return all(last is None or last <= self._through for last in needs)
 
-    def _known(self, number: int) -> Known | None:
-        """Return what the pruner knows when this trial starts."""
+    def _pruner_history(self, number: int) -> Known | None:
+        """Return the pruner's state at the start of this trial."""
         if self.pruner is None:
             return None
         from .optuna_parts import Known  # optional

@@ -85,7 +85,7 @@ class Goal:
 
     @property
     def alone(self) -> str:
-        """What a number is that an objective returns without a name."""
+        """Return the name of a number that an objective returns alone."""
         return self.form if isinstance(self.form, str) else ALONE
 
     @property

@@ -39,7 +39,7 @@ class Event(NamedTuple):
     end: dict[str, Any] | None
 
     def result(self, number: int, params: dict[str, Any]) -> TrialResult:
-        """Return what came of it."""
+        """Return its result."""
         assert self.end is not None
         return TrialResult(
             number, params, self.params, **self.end, attempts=self.attempt + 1, codes=self.codes
@@ -84,7 +84,7 @@ class Journal:
         if header_there is None:
             self._storage.set_study_user_attr(self._study, _HEADER, json.dumps(header))
             return trials
-        # What JSON makes of it: tuples are lists there.
+        # Its JSON values: tuples become lists.
         for name, value in json.loads(json.dumps(header)).items():
             if header_there.get(name) != value:
                 raise ConfigError(
@@ -109,7 +109,7 @@ class Journal:
             return int(self._storage.create_new_trial(self._study, trial))
 
     def end(self, identity: int, outcome: TrialResult) -> None:
-        """Write what came of a trial."""
+        """Write the result of a trial."""
         result = {name: getattr(outcome, name) for name in _KEPT}
         with self._writing():
             for step, value in outcome.reports:
@@ -175,7 +175,7 @@ def _read(storage: Any, path: Path) -> tuple[dict[str, Any] | None, dict[int, Ev
                 dict(trial.params),
                 _checked(json.loads(text)) if ended else None,
             )
-    except Exception as error:  # what a damaged file makes optuna raise is not documented
+    except Exception as error:  # optuna documents no exception for a damaged file
         raise _other(path) from error
     return header, trials
 
@@ -187,7 +187,7 @@ def _digest(trial: Mapping[str, Any], result: str) -> str:
 
 
 def _checked(end: dict[str, Any]) -> dict[str, Any]:
-    """Return what came of a trial, with the types that it was written with."""
+    """Return the result of a trial, with the types it was written with."""
     state_of(end["state"])
     return {
         "state": end["state"],
@@ -208,7 +208,7 @@ def _storage(path: Path) -> Any:
         return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
     except OSError:
         raise
-    except Exception as error:  # what a damaged file makes optuna raise is not documented
+    except Exception as error:  # optuna documents no exception for a damaged file
         raise _other(path, f": {error}") from error
 
 

@@ -31,7 +31,7 @@ class Points:
     total: int | None = None
 
     def needs(self, number: int) -> int | None:
-        """Return the trial up to which all must have ended before this one, and are told.
+        """Return the trial up to which all must have ended and been reported before this one.
 
         -1 where nothing is learned, None where all is told that is known.
         """
@@ -46,7 +46,7 @@ class Points:
         return {}
 
     def replay(self, number: int, codes: Codes) -> None:
-        """Take a point, in the place of drawing it, as an earlier process drew it."""
+        """Take a point that an earlier process drew, without drawing it."""
 
     def tell(self, result: TrialResult) -> None:
         """Learn from a trial that has ended."""
@@ -140,14 +140,14 @@ class Population(Points):
         }
 
     def tell(self, result: TrialResult) -> None:
-        """Keep what the next round needs."""
+        """Store the result for the next round."""
         self._ended[result.number] = result
 
     def _file(self, number: int) -> Path:
         return self.folder / f"trial-{number:06}.checkpoint"
 
     def _parent(self, number: int, rng: np.random.Generator) -> int | None:
-        """Return the trial whose checkpoint a trial goes on from; None begins anew."""
+        """Return the trial whose checkpoint a trial continues; None starts fresh."""
         before = number - self.size
         if before < 0:
             return None

@@ -415,7 +415,7 @@ def _pictures(result: SearchResult) -> list[str]:
 
 
 def _table(result: SearchResult) -> str:
-    """Return the trials, the best first, then those that did not come to their end."""
+    """Return the trials, best first, then the unfinished ones."""
     ranked = result.ranked()
     done = {trial.number for trial in ranked}
     trials = [*ranked, *(trial for trial in result.trials if trial.number not in done)]

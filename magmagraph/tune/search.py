@@ -225,7 +225,7 @@ def search(
         "ahead": most if learning else None,
         "population": population,
     }
-    watch = functools.partial(_print, goals) if _shown(progress) else None
+    watch = functools.partial(_print, goals) if _shows_progress(progress) else None
     at_once = population or _MEMBERS if method == "pbt" else most if learning else None
 
     def run(pool: Executor, count: int) -> tuple[list[TrialResult], list[int]]:
@@ -333,7 +333,7 @@ def _portable(error: Exception) -> Exception:
     """Return an error as it can travel."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # what pickle raises depends on what it meets
+    except Exception:  # pickle raises many exception types
         return CommunicationError(f"rank 0: {type(error).__name__}: {error}")
     return error
 
@@ -350,7 +350,7 @@ def _check_workers(count: int, most: int | None) -> None:
         )
 
 
-def _shown(progress: bool | None) -> bool:
+def _shows_progress(progress: bool | None) -> bool:
     return sys.stdout.isatty() if progress is None else progress
 
 

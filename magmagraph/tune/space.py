@@ -142,7 +142,7 @@ Domain = Uniform | Steps | Choice
 
 @dataclass(frozen=True)
 class Conditional:
-    """What is to be a domain, and which values of other parameters it exists under."""
+    """A domain, and the values of other parameters under which it exists."""
 
     domain: Any
     conditions: Mapping[str, tuple[Any, ...]]
@@ -528,7 +528,7 @@ class Space(Mapping[str, Domain]):
         raise IndexError(index)
 
     def values_of(self, codes: Codes) -> dict[str, Any]:
-        """Return what the objective is given for a point."""
+        """Return the parameters of a point, for the objective."""
         return {name: self[name].value(code) for name, code in self._existing(codes)}
 
     def labels_of(self, codes: Codes) -> dict[str, Any]:
@@ -544,7 +544,7 @@ class Space(Mapping[str, Domain]):
         return [
             [
                 name,
-                {"kind": type(domain).__name__, **domain.__dict__, **_told(domain)},
+                {"kind": type(domain).__name__, **domain.__dict__, **_as_json(domain)},
                 {
                     other: [self[other].label(code) for code in sorted(codes)]
                     for other, codes in self._conditions.get(name, {}).items()
@@ -555,7 +555,7 @@ class Space(Mapping[str, Domain]):
 
     @classmethod
     def described(cls, description: Sequence[Sequence[Any]]) -> Space:
-        """Return the space that JSON describes; its options are the names of what they were.
+        """Return the space that JSON describes; its options are names.
 
         Examples
         --------
@@ -597,8 +597,8 @@ def _as_domain(name: str, value: Any) -> Domain:
     )
 
 
-def _told(domain: Domain) -> dict[str, Any]:
-    """Return what JSON holds in the place of options."""
+def _as_json(domain: Domain) -> dict[str, Any]:
+    """Return a domain as JSON values."""
     return {"options": domain.names} if isinstance(domain, Choice) else {}
 
 

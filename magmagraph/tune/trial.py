@@ -1,4 +1,4 @@
-"""Trials: what an objective is given, and what comes of it."""
+"""Trials: the argument of an objective, and its result."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class Work:
             return self._run(trial, assignment)
 
     def _run(self, trial: Trial, assignment: Assignment) -> TrialResult:
-        """Run the objective; whatever it raises but an interrupt is a failure of this trial.
+        """Run the objective; any exception but an interrupt fails this trial.
 
         The last report stands for a result that is not returned.
         """

@@ -114,7 +114,7 @@ def toml(value: Any, order: Callable[[Any], Any] = list) -> str:
 
 
 def _value(kind: str, typed: Any) -> Any:
-    """Return what was typed into a field; what is no TOML stays a text, for the checks."""
+    """Parse a field as TOML; other text stays a string, for the checks."""
     if typed == "" or typed == []:
         return _MISSING
     if not isinstance(typed, str) or kind in ("text", "failure"):
@@ -144,7 +144,7 @@ class _Statement:
     text: str
     table: Path_ = ()  # whose head is above
     path: Path_ = ()  # of the table or key; empty for comments and empty lines
-    key: str = ""  # as it is written, up to the sign of equality
+    key: str = ""  # its text before the equals sign
 
     @property
     def head(self) -> bool:
@@ -154,14 +154,14 @@ class _Statement:
     def comment(self) -> str:
         """The comment at its end."""
         for match in re.finditer(r"\s*#", self.text):
-            before = _said(self.text[: match.start()])
-            if before and _same(_said(self.text), before):
+            before = _parsed(self.text[: match.start()])
+            if before and _same(_parsed(self.text), before):
                 return self.text[match.start() :].rstrip("\n")
         return ""
 
 
-def _said(text: str) -> dict[str, Any]:
-    """Return what a part of a text says; nothing where it is no TOML by itself."""
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse a part of a text; return nothing where it is no TOML by itself."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -190,11 +190,11 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 def _key_part(text: str) -> str:
     ends = (match.start() for match in re.finditer("=", text))
-    return next(text[:end] for end in ends if _said(f"{text[:end]}= 0"))
+    return next(text[:end] for end in ends if _parsed(f"{text[:end]}= 0"))
 
 
 def _way(tables: Any) -> Path_:
-    """Return the keys down to what a statement names."""
+    """Return the keys that lead to the value of a statement."""
     path = []
     while isinstance(tables, dict) and tables:
         ((key, tables),) = tables.items()
@@ -248,14 +248,14 @@ def _renamed(statement: _Statement, place: Path_, to: str) -> str:
 
 
 def _rewritten(text: str, old: Any, new: Any, path: Path) -> str:
-    """Return the text changed so that it says something else."""
+    """Return the text with new values."""
     remaining = list(_without_gone(list(_statements(text)), old, new))
     covered = {_unit(s.path) for s in remaining if s.path and (s.key or _full(_unit(s.path)))}
     for place, value in _leaves(new):
         if not any(place[: len(unit)] == unit for unit in covered):
             _insert(remaining, place, value)
     changed = "".join(statement.text for statement in remaining).rstrip("\n") + "\n"
-    if not _same(_said(changed), {key: item for key, item in new.items() if item}):
+    if not _same(_parsed(changed), {key: item for key, item in new.items() if item}):
         raise ConfigError(
             message(
                 f"{path.name}: this cannot be changed where it is written",

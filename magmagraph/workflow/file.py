@@ -113,7 +113,7 @@ def _checked(where: str, table: Any, kinds: Mapping[str, str]) -> dict[str, Any]
 
 
 def _listed(kind: str, value: Any) -> str | None:
-    """Return the list that was meant, where a single value stands."""
+    """Suggest a list for a single value."""
     if kind == "texts" and isinstance(value, str):
         try:
             return json.dumps(shlex.split(value), ensure_ascii=False)
@@ -178,7 +178,7 @@ def parse(text: str, path: FilePath) -> Workflow:
 
 
 def tables_of(text: str, path: FilePath) -> dict[str, Any]:
-    """Return what a text says, if it is TOML."""
+    """Parse a text as TOML."""
     source = Path(path).name
     try:
         tables = tomllib.loads(text)

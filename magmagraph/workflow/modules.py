@@ -169,7 +169,7 @@ class Workflow:
             if module.function:
                 try:
                     function = module.resolve()
-                except Exception as error:  # whatever the file of the function raises
+                except Exception as error:  # the function's file may raise anything
                     raise ConfigError(
                         message(
                             f'{where} function = "{module.function}" cannot be imported: '
@@ -223,19 +223,19 @@ class Workflow:
         return self.output / f"{'-'.join(map(str, parts))}.txt"
 
     def program(self, name: str) -> str | None:
-        """Return where a program lies, or None."""
+        """Return the path of a program, or None."""
         beside = self.folder / name
         if os.sep in name:
             return str(beside) if os.access(beside, os.X_OK) and beside.is_file() else None
         return shutil.which(name)
 
     def table(self, module: Module) -> str:
-        """Return where a module stands, for people."""
+        """Return a module's place in the file, for messages."""
         return f"{self.source}: [modules.{module.name}]"
 
 
 def _needed(module: Module, error: Exception) -> str:
-    """Return what a function would need to be imported."""
+    """Return the `expected:` text for a function that cannot be imported."""
     place = module.function.partition(":")[0]
     if isinstance(error, ModuleNotFoundError) and error.name in _prefixes(place):
         return '"package.module:function", on the path or beside the file'

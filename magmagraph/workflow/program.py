@@ -65,7 +65,7 @@ def run_program(
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=_environment(environment, threads),
-                start_new_session=True,  # so that what it starts can be ended with it
+                start_new_session=True,  # so that its child processes can be ended with it
             )
         except OSError as error:
             raise ProgramError(message(f"{words[0]} cannot be started: {error}")) from None
@@ -93,7 +93,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: float, look: Callable[[], N
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a program and its children."""
+    """End the remaining processes of a program."""
     for number, patience in ((signal.SIGTERM, _KIND), (signal.SIGKILL, None)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)

@@ -219,7 +219,7 @@ class Result(Displayed):
 
 
 def _pairs(value: Any) -> str:
-    """Return a point, or what was returned there, as text."""
+    """Return a point, or its result, as text."""
     if isinstance(value, Mapping):
         return " ".join(f"{name}={_pairs(item)}" for name, item in value.items())
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)

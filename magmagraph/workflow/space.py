@@ -138,7 +138,7 @@ class Board:
         self._last = True
 
     def put(self, ticket: int, key: str, *value: Any) -> tuple[str, Any]:
-        """Hold the description of a value and its places or bytes; return what it replaces."""
+        """Store a value's description and its places or bytes; return the old ones."""
         with self._changed:
             if cause := self.look(ticket):
                 return "stopped", cause

@@ -89,7 +89,7 @@ class Space:
             ) from error
 
     def wait(self, call: Callable[..., tuple[str, Any]], *arguments: Any) -> Any:
-        """Call a method of the board that modules call, and raise what it says."""
+        """Call a method of the board, and raise its errors."""
         state, value = self.ask(call, *arguments)
         kinds = {"stopped": WorkflowStopped, "late": WorkflowTimeout, "dead": CommunicationError}
         if state != "done":
@@ -253,7 +253,7 @@ def encode(value: Any) -> tuple[Any, memoryview]:
 
 
 def decode(kind: Any, content: Any) -> Any:
-    """Return the value that `encode` has taken apart.
+    """Decode the output of `encode`.
 
     Examples
     --------

@@ -146,7 +146,7 @@ def _run_rank(job: Job, group: Communicator) -> Outcome:
                 value = check_value(returned) if module.grid else None
         except WorkflowStopped as stop:
             outcome = ("stopped", str(stop))
-        except (Exception, SystemExit) as error:  # whatever modules raise
+        except (Exception, SystemExit) as error:  # modules may raise anything
             title = job.title + (f", iteration {iteration}" if module.iterations > 1 else "")
             outcome = ("failed", f"{title}, on rank {rank}: {_described(error)}")
         times = (start, time.time() - job.zero)
@@ -177,7 +177,7 @@ def _run_program(job: Job, iteration: int, rank: int, ticket: int) -> str:
 
 
 def check_value(value: Any) -> Any:
-    """Return what a point of a grid has given, as Python numbers.
+    """Return the values of a point of a grid as Python numbers.
 
     Raises
     ------

@@ -62,7 +62,7 @@ def _cut(op: Op, x: Node, axis: int, size: int) -> Node:
 
 
 def _join(x: Node, axis: int) -> Node:
-    """Return a value whose first axis is joined with another one, in whose front it stands."""
+    """Merge the first axis into another one, as its outer part."""
     front = moveaxis(x, 0, axis)
     shape = front.shape
     return reshape(front, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))

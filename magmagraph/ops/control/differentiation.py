@@ -44,7 +44,7 @@ def _first(xp: Any, value: Any, *others: Any, **attrs: Any) -> Any:
 
 
 def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
-    """Differentiate a copy of the body, which hangs on barriers and so is computed again."""
+    """Differentiate a copy of the body behind barriers, which is computed again."""
     argument_count = node.attrs["arguments"]
     uid = node.attrs["uid"]
     saved_count = node.attrs["saved"]
@@ -150,7 +150,7 @@ _POLICIES = ("nothing", "everything", "contractions")
 
 
 def _saves(policy: Any) -> Callable[[Node], bool] | None:
-    """Return what tells which values are kept; None where all are."""
+    """Return the predicate of values that are saved; None saves all."""
     word = policy if isinstance(policy, str) else ""
     if word == "nothing":
         return lambda node: False
@@ -216,7 +216,7 @@ def checkpoint(
     if isinstance(target, Node):
         if inputs is None:
             starts = [node for node in topological([target]) if not node.inputs]
-            # Constants need no barrier: what is computed from them alone is folded.
+            # Constants need no barrier: expressions of constants alone are folded.
             starts = [node for node in starts if "key" in node.attrs or "state" in node.attrs]
         else:
             starts = [inputs] if isinstance(inputs, Node) else list(inputs)
@@ -352,7 +352,7 @@ class _Rule:
 
 
 def _by_name(module: str, name: str) -> Any:
-    """Return the function that a module holds under a name, without its decorator."""
+    """Return the function of a module by name, without its decorator."""
     attribute: Any = import_module(module)
     for part in name.split("."):
         attribute = getattr(attribute, part)

@@ -104,7 +104,7 @@ def iterate(outputs: Sequence[Node], starts: dict[Node, Node], **options: Any) -
 
 
 def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
-    """Return the cotangents of what the map reads, by the implicit function theorem.
+    """Return the cotangents of the map's operands, by the implicit function theorem.
 
     At ``x = f(x, p)`` the cotangent ``u`` of ``x`` gives ``w = u + w df/dx``, again a fixed point,
     and ``w df/dp`` for ``p``. Where the iteration starts makes no difference.

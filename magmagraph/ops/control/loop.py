@@ -150,7 +150,7 @@ class _Body:
         body: Graph = attrs["body"]
         self.points = [input(f"operand {i}", p.shape, p.dtype) for i, p in enumerate(body.inputs)]
         leaves = dict(zip(body.inputs, self.points, strict=True))
-        self.made = rebuild(body.outputs, leaves, unobserved)
+        self.outputs = rebuild(body.outputs, leaves, unobserved)
         edge = self.carries + self.stacks
         self.carry_points = self.points[: self.carries]
         self.row_points = self.points[self.carries : edge]
@@ -164,7 +164,7 @@ class _Body:
         has = [cotangent is not None for cotangent in result_cotangents]
         targets = [("", point) for point in self.carry_points if is_inexact(point.dtype)]
         while True:
-            outputs = [m for m, h in zip(self.made, has, strict=True) if h]
+            outputs = [m for m, h in zip(self.outputs, has, strict=True) if h]
             weights = [input("weight", m.shape, m.dtype) for m in outputs]
             gradients = dict(
                 zip([p for _, p in targets], sweep(outputs, weights, targets), strict=True)
@@ -177,7 +177,7 @@ class _Body:
 
 
 def loop_gradient(node: Node, cotangents: Any) -> Parts:
-    """Return the cotangents of a loop's operands, by a loop that runs the other way."""
+    """Return the cotangents of a loop's operands, by a loop in reverse order."""
     single = not isinstance(node.type, tuple)
     result_cotangents: list[Node | None] = [cotangents] if single else list(cotangents)
     if extent_of(node) is None:
@@ -193,10 +193,10 @@ def _reversed(node: Node, result_cotangents: Sequence[Node | None]) -> list[Node
     results = results_of(node)
     weights = [
         input("cotangent", output.shape, output.dtype) if live else None
-        for output, live in zip(loop_body.made, has, strict=True)
+        for output, live in zip(loop_body.outputs, has, strict=True)
     ]
     float_points = [point for point in loop_body.points if is_inexact(point.dtype)]
-    outputs = [output for output, live in zip(loop_body.made, has, strict=True) if live]
+    outputs = [output for output, live in zip(loop_body.outputs, has, strict=True) if live]
     seeds = [weight for weight in weights if weight is not None]
     gradients: dict[Node, Node | None] = dict(
         zip(
@@ -205,11 +205,11 @@ def _reversed(node: Node, result_cotangents: Sequence[Node | None]) -> list[Node
             strict=True,
         )
     )
-    # What the forward loop left as rows is read, not computed again.
+    # Read the rows that the forward loop saved instead of computing them again.
     rows: dict[Node, Node] = {}
     saved_inputs: dict[Node, Node] = {}
     for output, result in zip(
-        loop_body.made[loop_body.carries :], results[loop_body.carries :], strict=True
+        loop_body.outputs[loop_body.carries :], results[loop_body.carries :], strict=True
     ):
         if output not in saved_inputs and not is_among(
             output, (*loop_body.row_points, *loop_body.read_points)
@@ -224,7 +224,7 @@ def _reversed(node: Node, result_cotangents: Sequence[Node | None]) -> list[Node
     }
 
     def renew(node: Node, operands: tuple[Node, ...]) -> Node | None:
-        # Rules ask anew for the results of a node that has several.
+        # Rules create new items of a node with several results.
         return reads_of.get((id(node.inputs[0]), node.attrs["index"])) if node.op is ITEM else None
 
     reached = {point: part for point, part in gradients.items() if part is not None}
@@ -259,7 +259,7 @@ def _reversed(node: Node, result_cotangents: Sequence[Node | None]) -> list[Node
         )
         if weight is not None and cotangent is not None
     )
-    # Where nothing tells the iterations apart, their number counts.
+    # Without stacks, the number of iterations decides.
     length = None if stacked else extent_of(node)
     finals, slopes = loop(
         carried,
@@ -282,7 +282,7 @@ def _reversed(node: Node, result_cotangents: Sequence[Node | None]) -> list[Node
 
 
 def _pulled_back(node: Node, result_cotangents: Sequence[Node | None]) -> Parts:
-    """Return a node in the place of cotangents that nothing can compute; it is linear in them."""
+    """Return a placeholder for cotangents without a rule; it is linear in them."""
     if not in_forward_mode():
         return [unbounded()] * len(node.inputs)
     results = results_of(node)
@@ -307,7 +307,7 @@ def _pulled_back(node: Node, result_cotangents: Sequence[Node | None]) -> Parts:
 
 
 def pullback_gradient(node: Node, tangents: Any) -> Parts:
-    """Return the tangents of a loop's results: the loop runs once more, with tangents beside."""
+    """Return the tangents of a loop's results, by a loop that carries tangents too."""
     attrs = {name: value for name, value in node.attrs.items() if name != "results"}
     body: Graph = attrs["body"]
     operands = node.inputs[: len(body.inputs)]
@@ -318,14 +318,14 @@ def pullback_gradient(node: Node, tangents: Any) -> Parts:
     points = {i: loop_body.points[i] for i in places}
     directions = {i: input("tangent", point.shape, point.dtype) for i, point in points.items()}
     output_tangents = forward(
-        [output for output in loop_body.made if is_inexact(output.dtype)],
+        [output for output in loop_body.outputs if is_inexact(output.dtype)],
         [("", point) for point in points.values()],
         [directions[i] for i in places],
     )
     moving = iter(output_tangents)
-    slopes = [next(moving) if is_inexact(output.dtype) else None for output in loop_body.made]
+    slopes = [next(moving) if is_inexact(output.dtype) else None for output in loop_body.outputs]
     starts = dict(zip(loop_body.carry_points, loop_body.starts, strict=True))
-    carried = list(loop_body.made)
+    carried = list(loop_body.outputs)
     for i, point in enumerate(loop_body.carry_points):
         if i in directions:
             tangent, slope = along[i], slopes[i]
@@ -567,7 +567,7 @@ def loop(
 def _saved(
     outputs: Sequence[Node], starts: Mapping[Node, Node], arguments: Sequence[Node], save: str
 ) -> list[Node]:
-    """Return what the gradient of a body reads and should not compute again."""
+    """Return the nodes of a body that its gradient should read, not compute again."""
     if save == "nothing":
         return []
     rows = set(outputs[len(starts) :])

@@ -46,7 +46,7 @@ class Parts:
         )
 
     def made(self) -> list[Node]:
-        """Return the results of the loop that it is now."""
+        """Rebuild the loop and return its results."""
         pairs = [*self.carries, *self.stacks, *self.reads]
         leaves = [parameter(i, leaf.type) for i, (leaf, _) in enumerate(pairs)]
         replaced = dict(zip([leaf for leaf, _ in pairs], leaves, strict=True))

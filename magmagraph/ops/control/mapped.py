@@ -23,7 +23,7 @@ from ...ir.types import Extent, Type, TypeLike
 from ..leaf import input, parameter
 from ..reduction.primitives import SUM
 from ..rules import onnx_control
-from ..rules.batching import all_batched, drawn, draws, mapped_extent, repeated, rule_of
+from ..rules.batching import all_batched, draws, map_draws, mapped_extent, repeated, rule_of
 from ..shape.arrange import reshape
 from ..shape.joining import broadcast_to
 from .identities import ITEM, results_of
@@ -73,7 +73,7 @@ def _gradient(node: Node, cotangent: Any) -> list[Node | None]:
     seeds = [input("cotangent", output.shape, output.dtype) for output, _ in seen]
     targets = [("", leaf) for leaf in leaves if is_inexact(leaf.dtype)]
     gradients = sweep([output for output, _ in seen], seeds, targets, free=True)
-    # What the rule reads of the results is there already.
+    # The results that the rule reads exist already.
     values_of = {
         o: r for o, r in zip(outputs, results_of(node), strict=True) if not is_among(o, leaves)
     }
@@ -170,7 +170,7 @@ def batch(
 
 
 def in_front(part: tuple[Node, bool], extent: Extent) -> Node:
-    """Return what `batch` gives with the mapped axis in front in any case."""
+    """Return a result of `batch` with the mapped axis in front."""
     node, along = part
     return node if along else repeated(node, extent)
 
@@ -195,14 +195,14 @@ def _batch(
             new[id(node)] = _mapped(node, operands, batched)
         elif draws(node) and anew(node):
             along.add(id(node))
-            new[id(node)] = _labelled(drawn(again(node, operands), extent), node)
+            new[id(node)] = _labelled(map_draws(again(node, operands), extent), node)
         else:
             new[id(node)] = again(node, operands)
     return [(new[id(root)], id(root) in along) for root in roots]
 
 
 def _mapped(node: Node, operands: tuple[Any, ...], batched: tuple[bool, ...]) -> Any:
-    """Return the node for all positions: a tuple where its results are nodes of their own."""
+    """Map a node over all positions; return a tuple where its results are separate nodes."""
     if node.op is ITEM:
         source = operands[0]
         index = node.attrs["index"]
@@ -240,7 +240,7 @@ def _listed(type_: Any) -> list[Type]:
 
 
 def _labelled(result: Node, node: Node) -> Node:
-    """Return a new node under the name and line of the one that it does the work of."""
+    """Return a node with the name and line of the node that it replaces."""
     return type(result)(
         result.op,
         result.inputs,

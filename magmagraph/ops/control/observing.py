@@ -55,7 +55,7 @@ def muted() -> Iterator[None]:
 
 
 def range_of(value: Any) -> str:
-    """Return in words where an array's values lie.
+    """Describe the range of an array's values.
 
     Examples
     --------

@@ -249,7 +249,7 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
 def reference_slide(
     n: int, k: int, stride: int, padding: Any, dilation: int
 ) -> tuple[int, int, int]:
-    """Return the padding before, behind, and the windows of one axis."""
+    """Return the padding before and after one axis, and its number of windows."""
     reach = dilation * (k - 1) + 1
     if padding == "same":
         windows = -(-n // stride)

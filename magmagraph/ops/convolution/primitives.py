@@ -340,7 +340,7 @@ FEWEST_COLUMNS = 128  # results of a product of patches, where there are as many
 MOST_COLUMNS = 4096
 ROUND_ELEMENTS = 1 << 21  # of the images that are packed at a time, where they are small
 TILE_ELEMENTS = 1 << 18  # of the transformed tiles that a thread holds at a time
-TABLE_BYTES = 8192  # of alignment and slack beside tables, weights and images
+TABLE_BYTES = 8192  # of alignment and slack, besides tables, weights and images
 LANES = 16  # the most elements of a vector
 
 
@@ -448,7 +448,7 @@ def scratch(node: Node, threads: int) -> Extent:
 
 
 def _plain(e: Extents, node: Node) -> bool:
-    """Return whether a node is of the kind that was measured: one group, lines that lie in order.
+    """Return whether measurements cover a node: one group, contiguous lines.
 
     And of the kind that needs patches at all: a window of more than one element.
     """

@@ -268,7 +268,7 @@ Slices = tuple[slice, ...]
 
 
 def taps(axes: Sequence[Axis]) -> list[tuple[tuple[int, ...], Slices, Slices]]:
-    """Return every element of the window, the results it is inside for, and what it meets there."""
+    """Return each window element, the results that use it, and the input region it reads."""
     entries: list[tuple[tuple[int, ...], Slices, Slices]] = []
     for tap in np.ndindex(*[axis.window for axis in axes]):
         pairs = [axis.inside(k) for axis, k in zip(axes, tap, strict=True)]

@@ -190,7 +190,7 @@ def number_pair(x: Any, y: Any) -> tuple[Node, ...]:
 
 
 def _computed_in(name: str, target: Node, *nodes: Node) -> tuple[Node, ...]:
-    """Return operands, or raise where the function takes none of the dtype that is wanted."""
+    """Return operands, or raise if the function does not take the target's dtype."""
     if nodes[0].dtype != target.dtype:
         raise DTypeError(
             message(

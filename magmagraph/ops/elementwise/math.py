@@ -85,7 +85,7 @@ def _function(
     )
 
 
-# Exponentials and logarithms: they magnify or bury the errors of what they are taken of.
+# Exponentials and logarithms: they magnify or hide the errors of their operands.
 
 exp, EXP = _function(
     "exp",

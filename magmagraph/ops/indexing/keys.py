@@ -74,7 +74,7 @@ def _position(call: Call, axis: int, extent: Extent, at: Extent) -> Extent:
 
 
 def known_array(value: Any) -> np.ndarray | None:
-    """Return the array that a constant, a list or an array holds; None of what is computed."""
+    """Return the array of a constant, a list or an array; None for a computed node."""
     if isinstance(value, Node):
         array: np.ndarray | None = value.attrs["value"] if value.op is CONSTANT else None
         return array

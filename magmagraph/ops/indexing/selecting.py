@@ -34,7 +34,7 @@ __all__ = [
 # Elements.
 
 
-def _taken(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) -> Node:
+def _select(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) -> Node:
     """Return the elements along an axis where a line of bools holds."""
     places = FOUND(mask, size=size)
     extent = lines.shape[axis]
@@ -42,7 +42,7 @@ def _taken(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) ->
     if isinstance(extent, int) and not extent:
         return broadcast_to(fill, (*lines.shape[:axis], size, *lines.shape[axis + 1 :]))
     if not isinstance(extent, int):
-        # The axis may turn out empty. What is missing has the position behind the last element.
+        # The axis may turn out empty. Missing elements have the position after the last one.
         places = where(less(places, size_of(mask.shape[0])), places, size_of(extent))
         edge = broadcast_to(fill, (*lines.shape[:axis], 1, *lines.shape[axis + 1 :]))
         return take(concatenate([lines, edge], axis), places, axis)
@@ -87,7 +87,7 @@ def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -
     )
     rest = node.shape[mask_node.ndim :]
     lines = reshape(node, (mask_node.size, *rest))
-    return _taken(lines, ravel(mask_node), 0, extent, fill_value)
+    return _select(lines, ravel(mask_node), 0, extent, fill_value)
 
 
 @documented
@@ -127,7 +127,7 @@ def compress(
         )
     if size is None and bools is not None:
         return take(node, np.flatnonzero(bools), axis)
-    return _taken(node, mask, axis, extent, fill_value)
+    return _select(node, mask, axis, extent, fill_value)
 
 
 @documented

@@ -146,7 +146,7 @@ def _order(line: Node) -> Node:
     if not is_complex(line.dtype):
         return argsort(line)
     order = argsort(imag(line))
-    for key in (real(line), isnan(line)):  # each sort keeps the order of what is equal
+    for key in (real(line), isnan(line)):  # each sort is stable
         order = take(order, argsort(take(key, order, axis=0)), axis=0)
     return order
 
@@ -258,10 +258,10 @@ def unique_values(x: Any, /, *, size: Any = None, fill_value: Any = None) -> Nod
 # Pairs of sets.
 
 
-def _kept(
+def _members(
     record: Composite, line: Node, keep: Callable[[Node], Node], size: Any, fill: Any
 ) -> Node:
-    """Return, of the different elements of a line, those that are to be kept."""
+    """Return the distinct elements of a line that a set function keeps."""
     extent = sized(record, (line,), size, "mg.isin(x, y), which keeps every position")
     distinct = _differing(record, line, line.shape[0], None, True)
     real = logical_and(less(0, distinct.counts), keep(distinct.values))
@@ -311,18 +311,18 @@ def _union(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
 
 
 def _intersection(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
-    return _kept(record, x, lambda values: isin(values, y), size, fill)
+    return _members(record, x, lambda values: isin(values, y), size, fill)
 
 
 def _difference(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
-    return _kept(record, x, lambda values: isin(values, y, invert=True), size, fill)
+    return _members(record, x, lambda values: isin(values, y, invert=True), size, fill)
 
 
 def _one_sided(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
     def keep(values: Node) -> Node:
         return not_equal(cast(isin(values, x), INT64), cast(isin(values, y), INT64))
 
-    return _kept(record, concatenate([x, y]), keep, size, fill)
+    return _members(record, concatenate([x, y]), keep, size, fill)
 
 
 union1d = _of_two(

@@ -162,7 +162,7 @@ def _update_gradient(node: Node, cotangent: Node) -> tuple[Node, None, Node]:
 
 
 def _map_update(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
-    """Lay the rows of the mapped axis one behind the other: one update does the work of all."""
+    """Concatenate the rows of the mapped axis, so that one update serves all."""
     x, indices, values = all_batched(operands, batched)
     rows, extent = x.shape[:2]
     line = (rows, *[1] * (indices.ndim - 1))
@@ -195,7 +195,7 @@ UPDATE = Op(
 
 
 def _neutral(dtype: np.dtype, how: str) -> Any:
-    """Return the value that an update leaves every element as it is with."""
+    """Return the neutral value of an update."""
     if how in ("add", "set"):
         return np.zeros((), dtype)[()]
     if how == "multiply":
@@ -220,15 +220,15 @@ def _placed(x: Node, region: Selection, values: Node, how: str) -> Node:
     """Return an array updated at slices: an expression of whole arrays, which fuses."""
     piece = reshape(values, region.counts)
 
-    def spread(part: Node, value: Any) -> Node:
+    def place(part: Node, value: Any) -> Node:
         return PLACE(part, starts=region.starts, steps=region.steps, shape=x.shape, value=value)
 
     if region.counts == x.shape and set(region.steps) <= {1}:
         return piece if how == "set" else _COMBINE[how](x, piece)
-    placed = spread(piece, _neutral(x.dtype, how))
+    placed = place(piece, _neutral(x.dtype, how))
     if how != "set":
         return _COMBINE[how](x, placed)
-    inside = spread(broadcast_to(constant(True), region.counts), False)
+    inside = place(broadcast_to(constant(True), region.counts), False)
     return where(inside, placed, x)
 
 

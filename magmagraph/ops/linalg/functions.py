@@ -275,7 +275,7 @@ def _root(a: Any, index: tuple[int, ...]) -> Any:
         raise failed("sqrtm", "", "", "", a, index)
     if np.array_equal(matrix, matrix.conj().T):
         values, vectors = np.linalg.eigh(matrix)
-        # What rounding made of eigenvalues that are zero counts as that.
+        # Eigenvalues of the size of rounding count as zero.
         noise = values.size * float(finfo(a.dtype).eps) * np.abs(values).max()
         values = np.where(np.abs(values) <= noise, 0, values)
         if a.dtype.kind == "c":

@@ -272,7 +272,7 @@ def safe_inverse(difference: Node, tolerance: Node) -> Node:
 
 
 def turn_of(turn: Node, gaps: Node, values: Node, terms: Sequence[Node]) -> Node:
-    """Return how far a change turns vectors, ``turn / gaps``, without what is rounding alone.
+    """Return the rotation of vectors, ``turn / gaps``, with rounding noise set to 0.
 
     0 for values that count as equal. Where values are close (within the root of eps) and the
     numerator is no more than the rounding of the `terms` that it is the difference of, it is 0,

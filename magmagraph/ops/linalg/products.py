@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# What a named extent counts as where the order of products is chosen, unless it is told.
+# The assumed size of a named extent in choosing the order of products.
 _TYPICAL = 64
 
 
@@ -48,7 +48,7 @@ _TYPICAL = 64
 
 
 def _estimate(extent: Extent, sizes: dict[str, int]) -> int:
-    """Return an extent as a number: what is not known counts as typical."""
+    """Estimate an extent as a number, with a typical size for unknown names."""
     if type(extent) is int:
         return extent
     numbers = {name: sizes.get(name, _TYPICAL) for name in dims.names(extent)}

@@ -278,7 +278,7 @@ ELEVEN_DIGITS = 1e-11
 
 
 def refined_once(A: Any, *others: Any) -> tuple[Any, Any, Any]:
-    """Return what the samples' references say of the error, the iterations, the convergence."""
+    """Return error, iterations and convergence for the samples' references."""
     batch = batch_of(A, *others)
     steps = 1 if all(x.size for x in (A, *others)) else 0
     return np.zeros(batch), np.full(batch, steps, np.int32), np.ones(batch, bool)

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Refined(NamedTuple):
-    """What a refinement arrives at.
+    """The result of a refinement.
 
     value: The solution.
     error: Its backward error.
@@ -65,7 +65,7 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def residual(self, solution: Array) -> Array:
-        """Return what the solution leaves of the right side."""
+        """Return the residual of the solution."""
 
     @abc.abstractmethod
     def error(self, solution: Array, residual: Array) -> float:
@@ -382,7 +382,7 @@ class _QR(Factor):
         doubt = float(max(m, n)) if dtype == A.dtype else 1.0
         self.usable = least > doubt * float(np.finfo(dtype).eps * np.max(diagonal))
 
-    def _turned(self, columns: Array, adjoint: bool) -> Array:
+    def _apply_q(self, columns: Array, adjoint: bool) -> Array:
         flag = "N" if not adjoint else "C" if self._unitary else "T"
         work = self._reflect("L", flag, self._factor, self._tau, columns, -1)[1]
         rotated: Array = self._reflect(
@@ -395,11 +395,11 @@ class _QR(Factor):
         m = residual.shape[0] - n
         scales = _scales(residual)
         right = (residual * scales).astype(self._factor.dtype)
-        rotated = self._turned(np.asfortranarray(right[:m]), adjoint=True)
+        rotated = self._apply_q(np.asfortranarray(right[:m]), adjoint=True)
         h = self._trtrs(self._triangle, right[m:], trans=2 if self._unitary else 1)[0]
         x = self._trtrs(self._triangle, rotated[:n] - h)[0]
         rotated[:n] = h
-        r = self._turned(rotated, adjoint=False)
+        r = self._apply_q(rotated, adjoint=False)
         return _restored(np.concatenate([r, x]), scales, self._full)
 
 

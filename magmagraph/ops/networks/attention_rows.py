@@ -51,7 +51,7 @@ def backward_bytes(
 
 
 class _Scratch:
-    """Hands out arrays that lie in one block of bytes."""
+    """Allocate arrays from one block of bytes."""
 
     def __init__(self, buffer: Any) -> None:
         self._buffer = buffer
@@ -87,7 +87,7 @@ class _Scores:
         self._flags = scratch.take(self.rows * self.columns, np.dtype(bool))
 
     def places(self) -> Iterator[tuple[int, ...]]:
-        """Yield where each matrix of queries stands."""
+        """Yield the leading index of each matrix of queries."""
         return iter(np.ndindex(*self.q.shape[:-2]))
 
     def row_blocks(self) -> Iterator[slice]:
@@ -134,7 +134,7 @@ def _finite_top(xp: Any, top: Any) -> Any:
 def _widely(
     function: Any, xp: Any, target: Sequence[Any], operands: Sequence[Any], **options: Any
 ) -> None:
-    """Compute 16-bit floats in float32, and round what is written."""
+    """Compute 16-bit floats in float32, and round the results."""
     wide = [x if x.dtype == bool else x.astype(np.float32) for x in operands]
     with np.errstate(all="ignore"):
         for place, result in zip(target, function(xp, *wide, **options), strict=True):

@@ -78,8 +78,8 @@ class Paths:
         mixed = (parts * xp.stack(slopes)).sum(axis=0)
         return merged, mixed / xp.where(total == 0, 1.0, total)
 
-    def _moved(self, line: Any, by: int, fill: float) -> Any:
-        """Return a line whose states come from `by` places before (or behind, if negative)."""
+    def _shifted(self, line: Any, by: int, fill: float) -> Any:
+        """Shift a line by `by` states (to the left if negative)."""
         shifted = self.xp.full_like(line, fill)
         if by > 0:
             shifted[:, by:] = line[:, : max(0, self.states - by)]
@@ -91,16 +91,16 @@ class Paths:
         """Return lines after a transition, forwards (1) or backwards in time (-1)."""
         xp = self.xp
         far = 2 * way
-        jump = self._moved(weight, far, -np.inf) if self.states > 2 else weight * 0 - np.inf
-        allowed = self.skips if way > 0 else self._moved(self.skips, far, False)
+        jump = self._shifted(weight, far, -np.inf) if self.states > 2 else weight * 0 - np.inf
+        allowed = self.skips if way > 0 else self._shifted(self.skips, far, False)
         if self.states <= 2:
             allowed = xp.zeros_like(self.skips)
         jump = xp.where(allowed, jump, -np.inf)
-        near = self._moved(weight, way, -np.inf) if self.states > 1 else jump
+        near = self._shifted(weight, way, -np.inf) if self.states > 1 else jump
         slopes = None
         if slope is not None:
-            nearer = self._moved(slope, way, 0.0) if self.states > 1 else slope * 0
-            further = self._moved(slope, far, 0.0) if self.states > 2 else slope * 0
+            nearer = self._shifted(slope, way, 0.0) if self.states > 1 else slope * 0
+            further = self._shifted(slope, far, 0.0) if self.states > 2 else slope * 0
             slopes = [slope, nearer, further]
         return self._merged([weight, near, jump], slopes)
 

@@ -28,7 +28,7 @@ from .contraction import MATMUL
 
 __all__ = ["einsum"]
 
-# What a named extent counts as where the order of products is chosen.
+# The assumed size of a named extent in choosing the order of products.
 _TYPICAL = 64
 
 Labels = tuple[str, ...]

@@ -111,7 +111,7 @@ def _gemm_into(
     result: np.dtype | None = None,
     workspace: Any = None,
 ) -> None:
-    """Compute a product where its result lies, which may be where its addend is."""
+    """Compute a product into its result's memory, which may hold its addend."""
     factors = operand(xp, a, compute), operand(xp, b, compute)
     narrow = any(x.dtype != target.dtype for x in (*factors, *rest))
     left = xp.swapaxes(factors[0], -1, -2) if transpose_a else factors[0]

@@ -181,7 +181,7 @@ def _drawn_type(call: Call, step: Type, *parameters: Type, shape: Shape, **attrs
 
 
 def _mapped(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
-    """Return the node with a new first axis, each position of which has parameters of its own."""
+    """Map a draw over a new first axis, with parameters for each position."""
     extent: Extent = mapped_extent(operands, batched)
     rank = len(node.attrs["shape"])
     lifted_operands = [
@@ -222,7 +222,7 @@ def drawing_op(
         def draw(elements: Any, part: int) -> tuple[Any, Any]:
             return _pair(xp, stream_key(seed, stream, part), moment, elements)
 
-        # What lies outside of a distribution's domain becomes NaN, without a word.
+        # Parameters outside a distribution's domain give NaN, without an error.
         with np.errstate(all="ignore"):
             result = sample(xp, draw, *flat, **attrs)
         return result.reshape(shape).astype(parameters[0].dtype)
@@ -259,13 +259,13 @@ def _pair(xp: Any, key: tuple[int, int], moment: int, elements: Any) -> tuple[An
     return (first + 0.5) * scale, (second + 0.5) * scale
 
 
-def drawn(op: Op, shape: Shape, key: Key | None, *parameters: Node, **attrs: Any) -> Node:
+def draw_node(op: Op, shape: Shape, key: Key | None, *parameters: Node, **attrs: Any) -> Node:
     """Return a new node of a drawing operation."""
     step, seed, stream = origin(key)
     return op(step, *parameters, seed=seed, stream=stream, shape=shape, **attrs)
 
 
-MOST_ROUNDS = 2000  # acceptance is above 1/4 everywhere: beyond it lies no chance, but a mistake
+MOST_ROUNDS = 2000  # acceptance is above 1/4 everywhere: more trials mean an error, not bad luck
 
 
 def accepted(

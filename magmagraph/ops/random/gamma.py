@@ -27,8 +27,8 @@ from .family import (
     REQUIRED,
     accepted,
     distribution,
+    draw_node,
     drawing_op,
-    drawn,
 )
 
 
@@ -82,7 +82,7 @@ RANDOM_GAMMA = drawing_op(
 
 def unit_gamma(shape: Shape, key: Key | None, a: Node, *, log: bool = False) -> Node:
     """Return gamma variables of scale 1, or their logarithms."""
-    return drawn(RANDOM_GAMMA, shape, key, a, log=log)
+    return draw_node(RANDOM_GAMMA, shape, key, a, log=log)
 
 
 _IMPLICIT = "(M. Figurnov et al., 2018)"

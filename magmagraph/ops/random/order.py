@@ -36,7 +36,7 @@ def shape_first(
         if not args:
             return
         first, last = args[0], args[-1]
-        texts = [_shown(arg) for arg in args]
+        texts = [_text(arg) for arg in args]
         if "size" in keywords:
             args, last = (*args, keywords["size"]), keywords["size"]
             texts.append(f"size={last!r}")
@@ -72,7 +72,7 @@ def _whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return type(value).__name__ if isinstance(value, (Node, np.ndarray)) else repr(value)
 
 

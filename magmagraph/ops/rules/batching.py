@@ -113,7 +113,7 @@ def _identity(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
     return node.op(value, *others, **node.attrs)
 
 
-def drawn(node: Node, extent: Extent) -> Node:
+def map_draws(node: Node, extent: Extent) -> Node:
     """Return a random node that draws anew for each position along a new first axis."""
     return node.op(*node.inputs, **{**node.attrs, "shape": (extent, *node.attrs["shape"])})
 

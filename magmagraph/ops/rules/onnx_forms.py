@@ -362,7 +362,7 @@ def placed(to: Target, node: Node, x: str) -> str:
 def _apart(
     to: Target, x: str, extents: Sequence[Extent], axis: int, step: int, value: str
 ) -> str:
-    """Put constants between the elements along an axis, and behind the last."""
+    """Insert constants between the elements along an axis, and after the last."""
     before, count, after = extents[:axis], extents[axis], extents[axis + 1 :]
     column = to.add("Reshape", x, to.extents([*before, count, 1, *after]), allowzero=1)
     pads = np.zeros(2 * (len(extents) + 1), np.int64)
@@ -427,8 +427,8 @@ def updated(to: Target, node: Node, x: str, positions: str, values: str) -> str:
     return to.add("Where", written, row, x)
 
 
-def found(to: Target, node: Node, mask: str) -> str:
-    """Find the first positions of true elements; behind them the number of all elements.
+def nonzero_positions(to: Target, node: Node, mask: str) -> str:
+    """Find the first positions of true elements, filled with the number of all elements.
 
     The least of positions and that number are taken: no extent depends on the data, as it would
     with NonZero.
@@ -442,14 +442,14 @@ def found(to: Target, node: Node, mask: str) -> str:
 
 
 def counted_below(to: Target, node: Node, line: str, values: str) -> str:
-    """Count the elements of a sorted line that stand before each value."""
+    """Count the elements of a sorted line before each value."""
     dtype = node.inputs[0].dtype
     less = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
     if is_bool(dtype):
         line, values = (to.cast(name, np.dtype(np.int32)) for name in (line, values))
     apart = to.add("Unsqueeze", values, to.constant(np.array([-1], np.int64)))
     before = to.add(less, line, apart)
-    if is_inexact(dtype):  # NaN stands behind all numbers
+    if is_inexact(dtype):  # NaN sorts after all numbers
         nan = to.add("IsNaN", apart)
         if node.attrs["side"] == "left":
             nan = to.add("And", nan, to.add("Not", to.add("IsNaN", line)))

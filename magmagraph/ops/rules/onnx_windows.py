@@ -40,7 +40,7 @@ def _spatial(node: Node, shape: Shape, count: int) -> Shape:
 def _pads(
     to: Target, node: Node, outer: Shape, window: Shape, inner: Shape
 ) -> tuple[list[int], list[int]]:
-    """Return the padding before and behind; below zero behind where elements are left out.
+    """Return the padding before and after; negative at the end where elements are dropped.
 
     `outer` is what the window slides over, `inner` has an element for each window.
     """

@@ -81,7 +81,7 @@ def _is_move(node: Node, narrowing: bool) -> bool:
 
 
 def _below(node: Node, narrowing: bool) -> tuple[Node, list[Node]]:
-    """Return what stands below the moves of a node, and the moves, outermost first.
+    """Return the operand below a node's moves, and the moves, outermost first.
 
     Casts to a narrower type are taken for moves, or casts to a wider one: an operation changes
     places with its cast so that it computes in the wider type.
@@ -93,7 +93,7 @@ def _below(node: Node, narrowing: bool) -> tuple[Node, list[Node]]:
     return node, moves
 
 
-def _moved(node: Node, moves: Sequence[Node]) -> Node:
+def _apply_moves(node: Node, moves: Sequence[Node]) -> Node:
     """Return a node under the same moves."""
     for move in reversed(moves):
         node = move.op(node, **move.attrs)
@@ -103,7 +103,7 @@ def _moved(node: Node, moves: Sequence[Node]) -> Node:
 def _operand(node: Node, op: object) -> Node | None:
     """Return the moved ``a`` where a node is a moved ``op(a)``."""
     core, moves = _below(node, narrowing=False)
-    return _moved(core.inputs[0], moves) if core.op is op else None
+    return _apply_moves(core.inputs[0], moves) if core.op is op else None
 
 
 def _is_number(node: Node, number: float) -> bool:
@@ -117,7 +117,7 @@ def _square_root(node: Node) -> Node | None:
         is_square = core.inputs[0] is core.inputs[1]
     else:
         is_square = core.op is POWER and _is_number(core.inputs[1], 2)
-    return _moved(core.inputs[0], moves) if is_square else None
+    return _apply_moves(core.inputs[0], moves) if is_square else None
 
 
 # Shifts and scales.
@@ -161,7 +161,7 @@ def _largest(node: Node) -> Node | None:
 def _of_logarithm(node: Node) -> Form | None:
     core, moves = _below(node.inputs[0], narrowing=True)
     form = logarithm(core)
-    return None if form is None else _instead(_moved(form, moves))
+    return None if form is None else _instead(_apply_moves(form, moves))
 
 
 def logarithm(node: Node) -> Node | None:
@@ -276,9 +276,9 @@ def log_of_rest(part: Node) -> Node | None:
 def _of_log1p(node: Node) -> Form | None:
     core, moves = _below(node.inputs[0], narrowing=True)
     if core.op is EXP:
-        return _instead(_moved(SOFTPLUS(core.inputs[0]), moves))
+        return _instead(_apply_moves(SOFTPLUS(core.inputs[0]), moves))
     form = log_of_rest(core.inputs[0]) if core.op is NEGATIVE else None
-    return None if form is None else _instead(_moved(form, moves))
+    return None if form is None else _instead(_apply_moves(form, moves))
 
 
 # Products.
@@ -324,10 +324,10 @@ def _softmax(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
         return None
     safe = shifted(scores, axes)
     moves = [move for move in moves if move.op is not CAST]
-    top = _moved(RESHAPE(safe.inputs[1], shape=total.shape), moves)
+    top = _apply_moves(RESHAPE(safe.inputs[1], shape=total.shape), moves)
     # Where both have the shift in common it is written once, as in the value.
     power = EXP(safe if exponent is scores else SUBTRACT(cast(exponent, top.dtype), top))
-    return DIVIDE(power, _moved(SUM(EXP(safe), axes=axes), moves))
+    return DIVIDE(power, _apply_moves(SUM(EXP(safe), axes=axes), moves))
 
 
 def _logistic(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
@@ -342,7 +342,7 @@ def _logistic(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
         return SIGMOID(exponent) if above.inputs[0] is exponent and not moves else None
     if _operand(above, EXP) is not None:
         return None
-    curve = _moved(SIGMOID(NEGATIVE(exponent)), moves)
+    curve = _apply_moves(SIGMOID(NEGATIVE(exponent)), moves)
     return curve if _is_number(above, 1) else MULTIPLY(above, curve)
 
 
@@ -358,13 +358,13 @@ def _of_root(node: Node) -> Form | None:
         sides = [_square_root(side) for side in core.inputs]
         if sides[0] is None or sides[1] is None:
             return None
-        return _instead(_moved(HYPOT(sides[0], sides[1]), moves))
+        return _instead(_apply_moves(HYPOT(sides[0], sides[1]), moves))
     side = _square_root(core.inputs[0]) if core.op is SUM else None
     if side is None:
         return None
     axes: tuple[int, ...] = core.attrs["axes"]
     if moves:
-        return _instead(_moved(SQRT(core), moves))
+        return _instead(_apply_moves(SQRT(core), moves))
     operand = side
 
     def rule(cotangent: Node) -> tuple[Node, ...]:

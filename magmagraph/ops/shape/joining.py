@@ -30,7 +30,7 @@ from ..convert import as_node, converted, promoted
 from ..elementwise.family import one_dtype
 from ..rules import onnx_forms, onnx_pairs
 from .arrange import expand_dims, lifted, ravel
-from .axes import MATRIX, shown
+from .axes import MATRIX, shape_text
 from .slicing import cut
 
 # Broadcast.
@@ -43,7 +43,7 @@ def _broadcast_type(call: Call, x: Type, *, shape: Shape) -> Type:
             continue
         if lead < 0 or dims.unify(extent, shape[lead + axis], call.constraints) is None:
             raise call.shape_error(
-                f"shape {shown(x.shape)} does not broadcast to {shown(shape)}",
+                f"shape {shape_text(x.shape)} does not broadcast to {shape_text(shape)}",
                 need="trailing extents that are equal, or a literal 1",
             )
     return Type(x.dtype, shape)

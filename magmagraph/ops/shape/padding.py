@@ -258,7 +258,7 @@ def _values(call: Call, name: str, value: Any, node: Node) -> list[tuple[Any, An
     return [(row[0], row[1]) for row in result]
 
 
-# What is put around.
+# The padding parts.
 
 
 def _constant_pad(node: Node, pairs: Pairs, values: list[tuple[Any, Any]]) -> Node:
@@ -336,7 +336,7 @@ def _statistic(node: Node, axis: int, mode: str, length: Extent | None, after: i
 def _continued(
     call: Call, node: Node, axis: int, widths: tuple[Extent, Extent], mode: str, odd: bool
 ) -> list[Node]:
-    """Return what stands before and behind where an axis is mirrored, or begins again."""
+    """Return the parts before and after a mirrored or periodic axis."""
     size = node.shape[axis]
     spared = 1 if mode == "reflect" else 0
     before, after = widths
@@ -366,7 +366,7 @@ def _continued(
 def _mirrored_often(
     node: Node, axis: int, widths: tuple[int, int], mode: str, odd: bool
 ) -> list[Node]:
-    """Return what stands before and behind where an axis is used more than once."""
+    """Return the parts before and after an axis that is used more than once."""
     size: Any = node.shape[axis]
     places = np.pad(np.arange(size), widths, mode=mode)  # type: ignore[call-overload]
     sides = [slice(0, widths[0]), slice(widths[0] + size, None)]

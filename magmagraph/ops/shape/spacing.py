@@ -43,7 +43,7 @@ def _spacing(start: Any, stop: Any, num: Any, dtype: Any) -> tuple[Any, ...]:
 
 
 def _steps(low: Node, high: Node, extent: Extent, endpoint: bool) -> tuple[Node, Node, Any]:
-    """Return the positions of spaced numbers as floats, both ends beside them, and the divisor."""
+    """Return the positions of spaced numbers as floats, both ends, and the divisor."""
     rank = low.ndim if low.ndim > high.ndim else high.ndim
     line = (extent, *[1] * rank)
     if isinstance(extent, int):

@@ -65,7 +65,7 @@ def tile(A: Any, reps: ShapeLike) -> Node:
     counts = (*[1] * (ndim - len(counts)), *counts)
     if all(isinstance(count, int) and count == 1 for count in counts):
         return reshape(node, shape)
-    apart: list[Extent] = []  # each axis behind a new one of its repetitions
+    apart: list[Extent] = []  # each axis follows a new one of its repetitions
     extents: list[Extent] = []
     for count, extent in zip(counts, shape, strict=True):
         apart += [1, extent]
@@ -288,7 +288,7 @@ def sliding_window_view(
         starts = IOTA(shape=(count, 1), axis=0, dtype=INT64)
         inside = IOTA(shape=(1, window), axis=1, dtype=INT64)
         view = take(node, add(starts, inside), each)
-        # The window's axis goes to the end, behind those of other windows.
+        # The window's axis goes to the end, after those of other windows.
         order = [a for a in range(view.ndim) if a != each + 1]
         node = transpose(view, [*order, each + 1])
     assert node.ndim == ndim + len(axes)

@@ -72,7 +72,7 @@ def _length(call: Call, n: Any, name: str) -> Extent:
 
 
 def _resized(call: Call, node: Node, axis: int, count: Extent) -> Node:
-    """Return the first `count` elements along an axis, with zeros behind where there are fewer."""
+    """Return the first `count` elements along an axis, zero-padded."""
     extent = node.shape[axis]
     more = count - extent
     if not isinstance(more, int):

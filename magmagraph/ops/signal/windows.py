@@ -37,7 +37,7 @@ def _turn(count: Any, dtype: Any) -> Node:
     if isinstance(extent, int):
         return divide(places, float(extent - 1)) if extent > 1 else places + 0.5
     last = cast(size_of(extent - 1), wide)
-    # Of a single position the numerator is half of the divisor, so that it stands in the middle.
+    # For a single position the numerator is half of the divisor: it is in the middle.
     shift = maximum(subtract(1.0, last), 0.0) * 0.5
     return divide(places + shift, maximum(last, 1.0))
 

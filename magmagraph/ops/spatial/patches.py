@@ -153,7 +153,7 @@ def fold(
 def _places(
     extents: Any, window: Any, stride: Any, padding: Any, dilation: Any
 ) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
-    """Return, for every window, where its elements lie in the input, those outside included."""
+    """Return the input positions of every window's elements, including those outside."""
     count = len(extents)
     sizes, strides = per_axis(window, count), per_axis(stride, count)
     dilations, around = per_axis(dilation, count), per_axis(padding, count)

@@ -150,7 +150,7 @@ def _pick(xp: Any, x: Any, positions: Any, **attrs: Any) -> Any:
     return result
 
 
-def _spread(xp: Any, g: Any, positions: Any, **attrs: Any) -> Any:
+def _unpool(xp: Any, g: Any, positions: Any, **attrs: Any) -> Any:
     last, extents = attrs["channels_last"], attrs["extents"]
     result = xp.zeros(_changed(g.shape, extents, last), g.dtype)
     for tap, inside, region in taps(_axes_to(g, extents, attrs)):
@@ -264,7 +264,7 @@ POOL_SPREAD = _record(
     doc="One number for every window, added at given positions of it.",
     rule=_spread_type,
     attributes=_ATTRIBUTES,
-    evaluate=_spread,
+    evaluate=_unpool,
     gradient=_spread_gradient,
     numerics="reassoc",
     flops=_spread_flops,

@@ -44,7 +44,7 @@ def _number(value: Extent) -> Node:
 
 
 def _place(old: Extent, new: Extent, align_corners: bool) -> Node:
-    """Return where each element of a result lies among the elements of its source."""
+    """Return the source position of each element of a result."""
     at = IOTA(shape=(new,), axis=0, dtype=DOUBLE)
     if align_corners:
         # A single element lies on the first one.

@@ -97,11 +97,11 @@ class Page:
         return bytes_of(self.path) if self.path.exists() else b""
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a text describes."""
+        """Describe a text."""
         return described(_text(request), self.path)
 
     def change(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a text describes with a change."""
+        """Apply a change to a text and describe the result."""
         wish = request.get("change")
         if not isinstance(wish, dict):
             raise Refused("no change")

@@ -34,7 +34,7 @@ _PLAIN = ("text", "failure")  # kinds that are shown as they are, not as TOML
 
 
 def described(text: str, path: Path) -> dict[str, Any]:
-    r"""Return what a text describes, also where it is wrong, and what is wrong with it.
+    r"""Describe a text, even a wrong one, and list its errors.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def described(text: str, path: Path) -> dict[str, Any]:
         "text": text,
         "error": error,
         "workers": workers,
-        **_drawn(modules, copies),
+        **_diagram(modules, copies),
         "tables": {
             name: _typed(tables.get(name), KEYS[name]) for name in ("workflow", "store")
         },
@@ -78,7 +78,7 @@ def _typed(table: Any, keys: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _drawn(modules: dict[str, Any], copies: dict[str, int]) -> dict[str, Any]:
+def _diagram(modules: dict[str, Any], copies: dict[str, int]) -> dict[str, Any]:
     """Return boxes and edges: layers, from the top down."""
     names = list(modules)
     after = {

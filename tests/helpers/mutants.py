@@ -394,7 +394,7 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
         return Format("hdf5", (folder / "h").read_bytes(), mg.data.read_hdf5)
 
     def images(kind: str) -> Callable[[], Format]:
-        def made() -> Format:
+        def image_format() -> Format:
             from PIL import Image
 
             file = io.BytesIO()
@@ -408,7 +408,7 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
             # 64 million pixels, the limit, are held three times while they are converted.
             return Format(kind, file.getvalue(), read, spare=1 << 30)
 
-        return makers
+        return image_format
 
     csv = lambda path: mg.data.read_csv(path, categorical=["c"])  # noqa: E731
     plain: dict[str, Callable[[], Format]] = {

@@ -117,17 +117,17 @@ class Truth:
         """
         sign = float(np.copysign(1.0, x))
         powers, sides = ((-400, -500, -600), (sign, -sign)) if x == 0 else ((60, 90, 120), (sign,))
-        limits_of: list[list[float]] = [[] for _ in self.graph.outputs]
+        found: list[list[float]] = [[] for _ in self.graph.outputs]
         for side in sides:
             rows = [self.at(side * mpmath.mpf(10) ** power) for power in powers]
             some = [row for row in rows if row is not None and not np.isnan(row[0])]
-            unknown = [(float("nan"),) * 3] * len(limits_of)  # the function has no value there
+            unknown = [(float("nan"),) * 3] * len(found)  # the function has no value there
             columns = list(zip(*some, strict=True)) if len(some) == 3 else unknown
-            for limits, numbers in zip(limits_of, columns, strict=True):
+            for limits, numbers in zip(found, columns, strict=True):
                 limits.append(_limit(*numbers))
         return [
             None if np.isnan(limits[0]) else (float(np.nanmin(limits)), float(np.nanmax(limits)))
-            for limits in limits_of
+            for limits in found
         ]
 
     def computed(self, x: Any) -> list[float] | None:
@@ -214,8 +214,8 @@ def wrong(
                 continue
             if is_slope and (exact is None or np.isnan(exact[place])):
                 continue  # where the function has no value
-            expected = exact[place] if exact is not None else float(reference[number][k])
-            if np.isnan(expected):
+            wanted = exact[place] if exact is not None else float(reference[number][k])
+            if np.isnan(wanted):
                 good = np.isnan(value) or bool(np.isinf(x))
             elif np.isnan(value):
                 good = bool(np.isnan(x))
@@ -227,26 +227,24 @@ def wrong(
                     room += row.absolute
                 elif record.tests.loses == "difference":
                     room += row.absolute * abs(x)
-                good = value == expected or lies(
-                    value, expected, expected, dtype, room, row.relative
-                )
-                if abs(expected) > float(ends.max):
+                good = value == wanted or lies(value, wanted, wanted, dtype, room, row.relative)
+                if abs(wanted) > float(ends.max):
                     good = good or abs(value) == float(ends.max)  # cut on purpose
                 if not good and exact is not None:
                     steps = np.linspace(-1.0, 1.0, 8) * row.absolute
                     near = [truth.at(mpmath.mpf(x) * (1 + mpmath.mpf(step))) for step in steps]
                     around = [v[place] for v in near if v is not None and not np.isnan(v[place])]
-                    low, high = min(expected, *around), max(expected, *around)
+                    low, high = min(wanted, *around), max(wanted, *around)
                     width = high - low if np.isfinite(high - low) else 0.0
                     share = row.relative * (ON_CARD.get(name, 1) if card else 1)
-                    if record.tests.loses == "exponent" and expected != 0 and np.isfinite(expected):
-                        share *= max(1.0, abs(np.log(abs(expected))))
+                    if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                        share *= max(1.0, abs(np.log(abs(wanted))))
                     good = lies(value, low - width, high + width, dtype, room, share)
             if name == "yv" and card and abs(x) > 1e15:
                 continue  # as docs/howto.md says
             if not (good or (card and flushed(dtype, x))):
                 what = "slope" if is_slope else "value"
-                lines.append(f"{what} {number} at {x!r} is {value!r}, not {expected!r}")
+                lines.append(f"{what} {number} at {x!r} is {value!r}, not {wanted!r}")
     return lines
 
 
@@ -389,7 +387,7 @@ def wrong_tuples(
         return results(record.tests.reference(*inputs, **sample.attrs))  # type: ignore[misc]
 
     # At arguments that are changed by the row's absolute part.
-    nearby = [reference(change) for change in changes]
+    moved = [reference(change) for change in changes]
     middle = len(changes) // 2
     lines = []
     for k, point in enumerate(zip(*(column.tolist() for column in points), strict=True)):
@@ -400,25 +398,25 @@ def wrong_tuples(
         around = None
         for place, (number, slope, _) in enumerate(outputs):
             value = float(columns[place][k])
-            is_known = exact is not None and not np.isnan(exact[place])
-            if slope is not None and not is_known:
+            known = exact is not None and not np.isnan(exact[place])
+            if slope is not None and not known:
                 continue
             if slope is not None and abs(exact[0]) > 0.999 * float(ends.max):
                 continue  # the slope of what overflows may be infinite or NaN
-            expected = float(exact[place] if is_known else nearby[middle][number][k])
-            if np.isnan(expected):
+            wanted = float(exact[place] if known else moved[middle][number][k])
+            if np.isnan(wanted):
                 continue  # where the function has no value
             # Intermediate results below the smallest normal number may be lost.
             room = 512.0 * (tiny if max(map(abs, point)) > 1e-3 else least)
             if slope is not None:
                 room += row.absolute
-            good = value == expected or (
-                not np.isnan(value) and lies(value, expected, expected, dtype, room, row.relative)
+            good = value == wanted or (
+                not np.isnan(value) and lies(value, wanted, wanted, dtype, room, row.relative)
             )
-            if abs(expected) > float(ends.max):
+            if abs(wanted) > float(ends.max):
                 good = good or abs(value) == float(ends.max)  # cut on purpose
             if not good and not np.isnan(value):
-                if is_known and around is None:
+                if known and around is None:
                     around = [
                         truth.at(
                             tuple(
@@ -428,18 +426,18 @@ def wrong_tuples(
                         )
                         for change in product((-1.0, 1.0), *[(-1.0, 0.0, 1.0)] * (len(point) - 1))
                     ]
-                if is_known:
+                if known:
                     near = [each[place] for each in around or () if each is not None]
                 else:
-                    near = [float(each[number][k]) for each in nearby]
+                    near = [float(each[number][k]) for each in moved]
                 near = [each for each in near if not np.isnan(each)]
-                low, high = min([expected, *near]), max([expected, *near])
+                low, high = min([wanted, *near]), max([wanted, *near])
                 width = high - low if np.isfinite(high - low) else 0.0
                 part = row.relative * (ON_CARD.get(name, 1) if card else 1)
-                if record.tests.loses == "exponent" and expected != 0 and np.isfinite(expected):
-                    part *= max(1.0, abs(np.log(abs(expected))))
+                if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                    part *= max(1.0, abs(np.log(abs(wanted))))
                 good = lies(value, low - width, high + width, dtype, room, part)
-            if not good and not is_known and np.all(np.isfinite(point)):
+            if not good and not known and np.all(np.isfinite(point)):
                 limit = truth.near_zero(point)
                 limit = limit and limit[place]
                 good = limit is not None and (
@@ -447,7 +445,7 @@ def wrong_tuples(
                 )
             if not (good or (card and any(flushed(dtype, x) for x in point))):
                 what = f"value {number}" if slope is None else f"slope {number} in {slope}"
-                lines.append(f"{what} at {point!r} is {value!r}, not {expected!r}")
+                lines.append(f"{what} at {point!r} is {value!r}, not {wanted!r}")
     return lines
 
 
@@ -479,8 +477,8 @@ def check_tuples(name: str, i: int, share: int, **options: Any) -> None:
                 return
             function = mg.function(operands, [node for _, _, node in outputs], **options)
             points = points_of(dtype, len(operands), share)
-            feeds = [column.astype(dtype) for column in points]
-            columns = [host(v).astype(np.float64) for v in function(*feeds)]
+            given = [column.astype(dtype) for column in points]
+            columns = [host(v).astype(np.float64) for v in function(*given)]
             bad = wrong_tuples(name, sample, dtype, truth, points, columns, outputs, bool(options))
             lines += [f"{dtype.name}: {line}" for line in bad]
     assert not lines, f"{name}:\n" + "\n".join(lines[:20])
@@ -565,6 +563,6 @@ def check(name: str, i: int, **options: Any) -> None:
                 return
             function = mg.function([operand], [node for _, _, node in outputs], **options)
             columns = [host(v).astype(np.float64) for v in function(arguments(dtype))]
-            lines_of_output = wrong(name, sample, dtype, truth, columns, outputs, bool(options))
-            lines += [f"{dtype.name}: {line}" for line in lines_of_output]
+            found = wrong(name, sample, dtype, truth, columns, outputs, bool(options))
+            lines += [f"{dtype.name}: {line}" for line in found]
     assert not lines, f"{name}:\n" + "\n".join(lines[:20])

@@ -229,6 +229,10 @@ DEFAULT: tuple[Pass, ...] = (
         "on products in the precision that they will have, which says how large they are",
     ),
     _line(
+        "align_products", "reassoc",
+        "after row_blocks, whose blocks are products, too; before fuse, which reads longer rows",
+    ),
+    _line(
         "join_pieces", "exact",
         "before fuse, which makes kernels of the pieces' copies",
     ),

@@ -17,6 +17,7 @@ from .limits import LANES, THREADS
 
 __all__ = ["FinalReduction"]
 
+LINES_UNDER_WAY = 16  # partial results that a thread asks for before it adds the first
 _FIRST = "threadIdx.y == 0"  # the threads that go on with what a block folded
 
 
@@ -176,7 +177,7 @@ class FinalReduction:
             *begin,
             f"if (p < {length}) {{",
             *indent([
-                "#pragma unroll 4",
+                f"#pragma unroll {LINES_UNDER_WAY}",
                 f"for (idx line = threadIdx.y; line < {lines_}; line += blockDim.y) {{",
                 *indent(inside),
                 "}",

@@ -35,6 +35,7 @@ from .limits import (
     KEEPING_THREADS,
     MAX_THREADS,
     OWN_BLOCKS,
+    OWN_ROOM,
     OWN_WORDS,
     ROOM,
     TALL_THREADS,
@@ -259,14 +260,20 @@ class RegionKernels:
         """Return how many vectors a thread keeps of a row, at most."""
         if not self.own:
             return kept_parts(width)
-        words = sum(self.code.accumulator(fold).itemsize // 4 for fold in self.code.own())
-        return max(1, min(kept_parts(width), OWN_WORDS // (words * width)))
+        return max(1, min(kept_parts(width), OWN_WORDS // (self._own_words() * width)))
+
+    def _own_words(self) -> int:
+        """Return the registers of a thread's sums across rows for one place of these."""
+        return sum(self.code.accumulator(fold).itemsize // 4 for fold in self.code.own())
 
     def _keeping(self, width: int) -> str:
         workers, body = self._kept(width)
         assert workers.kept is not None
-        few = workers.kept.words <= ROOM
-        self.resident = OWN_BLOCKS if self.own else KEEPING_BLOCKS[few]
+        words = workers.kept.words
+        self.resident = KEEPING_BLOCKS[words <= ROOM]
+        if self.own:
+            words += self._own_words() * width * workers.parts
+            self.resident = OWN_BLOCKS[words <= OWN_ROOM]
         return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS, self.resident)
 
     def _narrow(self, width: int, narrow: Narrow) -> str:

@@ -55,7 +55,7 @@ from ..ops.elementwise.comparison import LESS, WHERE
 from ..ops.indexing.iota import INT32, IOTA
 from ..ops.leaf import constant
 from ..ops.products.lowered import GEMM
-from ..ops.reduction.primitives import MAX, MIN, PROD, SUM
+from ..ops.reduction.primitives import ARGMAX, ARGMIN, MAX, MIN, PROD, SUM
 from ..ops.shape.arrange import RESHAPE
 from ..ops.shape.joining import BROADCAST_TO
 from ..ops.shape.slicing import PLACE, SLICE
@@ -67,7 +67,9 @@ RULE = "rows on 16 bytes"
 LEAST = 256  # of each extent of a product
 ALIGNED = 16  # bytes
 
-_NEUTRAL = {SUM: 0.0, PROD: 1.0, MAX: -math.inf, MIN: math.inf}
+_NEUTRAL = {
+    SUM: 0.0, PROD: 1.0, MAX: -math.inf, MIN: math.inf, ARGMAX: -math.inf, ARGMIN: math.inf,
+}  # fmt: skip
 
 
 def align_products(graph: Graph, trace: Trace, options: Options) -> Graph:
@@ -182,7 +184,7 @@ class _Aligning:
                 self.longer[node.inputs[0]], shape=(*node.shape[:-1], extent)
             )
             self.result[node] = _begin(self.longer[node], node.shape)
-        elif node.op in _NEUTRAL and is_float(node.dtype):
+        elif node.op in _NEUTRAL and is_float(node.inputs[0].dtype):
             source, axes = node.inputs[0], node.attrs["axes"]
             if source.ndim - 1 in axes:
                 self.result[node] = node.op(
@@ -239,6 +241,10 @@ class _Aligning:
     def _without_rest(self, operand: Node, neutral: float) -> Node:
         """Return longer rows with a number in the places that were added."""
         longer, extent = self.longer[operand], operand.shape[-1]
+        source = operand.inputs[0] if operand.op is RESHAPE else operand
+        if source is not operand and source.op.kind is Kind.ELEMENTWISE:
+            # Kernels compute no value that is reshaped: the choice belongs before that.
+            return RESHAPE(self._without_rest(source, neutral), shape=longer.shape)
         places = IOTA(shape=longer.shape, axis=longer.ndim - 1, dtype=INT32)
         counts = LESS(places, constant(extent, dtype=INT32))
         return WHERE(counts, longer, constant(np.asarray(neutral), dtype=operand.dtype))

@@ -328,6 +328,7 @@ static inline float exp10f_(float v) { return powf(10.0f, v); }
 /* ---- Instructions of inline assembly; a name has _ where the instruction has a dot */
 
 static inline void emu_rcp_approx_ftz_f32(float &r, float a) { r = 1.0f / a; }
+static inline void emu_div_full_f32(float &r, float a, float b) { r = a / b; }
 static inline void emu_ex2_approx_ftz_f32(float &r, float a) { r = exp2f(a); }
 static inline void emu_max_NaN_f32(float &r, float a, float b) { r = a != a ? a : b != b ? b : a > b ? a : b; }
 static inline void emu_min_NaN_f32(float &r, float a, float b) { r = a != a ? a : b != b ? b : a < b ? a : b; }

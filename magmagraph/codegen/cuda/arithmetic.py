@@ -59,9 +59,21 @@ static __device__ __forceinline__ float mg_exp_below(float a)
 }
 """
 
+# What results of 16 bits are computed from: a quotient off by up to 2 units in the last place of 24
+# bits, and the exponential above, by at most 105 (2**-17, where half a unit of 16 bits is 2**-12).
+_ROUGH = """
+static __device__ __forceinline__ float mg_rough_quotient(float a, float b)
+{
+    float r;
+    asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+"""
+
 DEFINITIONS = {
     r"mg_(?<!\wmg_)(inverse|divide_by|quotient)\b": _QUOTIENT,
     r"mg_exp_below(?<!\wmg_exp_below)\b": _EXP_BELOW,
+    r"mg_rough_quotient(?<!\wmg_rough_quotient)\b": _ROUGH,
 }
 """What a source that matches has to begin with."""
 
@@ -101,6 +113,8 @@ static __device__ __forceinline__ uint16_t mg_float_to_brain(float value)
 }
 """Conversions of 16-bit floats, one instruction each."""
 
+_QUOTIENT_OF = re.compile(r"^(\w+) / (\w+|\(.*\))$")
+_EXP = re.compile(r"\bexpf\(")
 _INVERSE = re.compile(r"^\(float\)1 / \((\(float\)1 \+ expf\(.*\))\)$")
 
 
@@ -110,6 +124,7 @@ def elementwise(
     name: str,
     shared: Callable[[Node], bool],
     highest: Callable[[Node], bool],
+    rough: Callable[[Node], bool],
 ) -> tuple[list[str], str]:
     """Return the expression of an elementwise value, and lines that have to come before it.
 
@@ -125,6 +140,8 @@ def elementwise(
         Whether neighbours along the innermost loop have the same of a node.
     highest
         Whether a node is the difference of elements and the highest of their row.
+    rough
+        Whether a node is rounded to 16 bits before anybody sees what became of it.
     """
     rule = node.op.scalar.expression
     plain = apply_scalar(node, list(operands))
@@ -137,7 +154,20 @@ def elementwise(
         )
     sum_of_one = _INVERSE.match(plain)
     if sum_of_one:
-        return [], f"mg_inverse({sum_of_one[1]})"
-    if rule == "$exp(a)" and highest(node.inputs[0]):
-        return [], f"mg_exp_below({operands[0]})"
+        plain = f"mg_inverse({sum_of_one[1]})"
+    if (rule == "$exp(a)" and highest(node.inputs[0])) or rough(node):
+        plain = _EXP.sub("mg_exp_below(", plain)
+    quotient = _QUOTIENT_OF.match(plain) if rough(node) else None
+    if quotient and _is_one(quotient[2]):
+        plain = f"mg_rough_quotient({quotient[1]}, {quotient[2]})"
     return [], plain
+
+
+def _is_one(expression: str) -> bool:
+    """Return whether a name, or what stands between two parentheses, is all of an expression."""
+    depth = 0
+    for place, letter in enumerate(expression, 1):
+        depth += (letter == "(") - (letter == ")")
+        if not depth and letter == ")":
+            return place == len(expression)
+    return True

@@ -7,13 +7,16 @@ other threads of its warp and its block, in a fixed order.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ...dtypes import is_float
 from ...ir.graph import Node
 from ...ir.identity import index_of, is_among
 from ...ir.op import Kind
+from ...ops.convert import CAST
 from ...ops.random.philox import stream_key
 from ..c.region_code import FLOAT64, RegionCode, of_one_element
 from ..c.scalar import (
@@ -92,6 +95,10 @@ class RegisterValues:
     def declare(self, node: Node, kind: str, name: str) -> None:
         """Keep a node's values."""
         self.declared[node] = f"mg_vector<{kind}, {self.width}> {name}[{self.count}];"
+
+
+def _is_half(dtype: np.dtype) -> bool:
+    return is_float(dtype) and dtype.itemsize == 2
 
 
 class CudaCode(RegionCode):
@@ -190,9 +197,24 @@ class CudaCode(RegionCode):
             expression = self._counted(node)
         else:
             operands = [self.operand(o) for o in node.inputs]
-            lines, expression = elementwise(node, operands, name, self._shared, self._below)
+            lines, expression = elementwise(
+                node, operands, name, self._shared, self._below, self._rough.__contains__
+            )
         self.scope[node] = name
         return [*lines, f"const {computing_type(node.dtype)} {name} = {expression};"]
+
+    @functools.cached_property
+    def _rough(self) -> set[Node]:
+        """The float32 values that are rounded to 16 bits before they leave the kernel."""
+        body, rough = self.region.body, set[Node]()
+        seen = {*body.outputs, *(fold.operand for fold in self.region.folds)}
+        for node in reversed(body.nodes):
+            users = body.users.get(node, ())
+            if node.dtype == FLOAT32 and node not in seen and all(
+                user in rough or (user.op is CAST and _is_half(user.dtype)) for user in users
+            ):
+                rough.add(node)
+        return rough
 
     def _shared(self, node: Node) -> bool:
         """Return whether neighbours along the innermost loop have the same of a value."""

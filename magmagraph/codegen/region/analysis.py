@@ -138,7 +138,7 @@ def _analyze(body: Graph, strips: bool, vectors: bool) -> Region:
     reading = Reading(body)
     if sum(1 for node in reading.nodes if node.inputs) > MAX_NODES:
         raise Refused(f"more than {MAX_NODES} nodes")
-    choices = _row_choices(reading)
+    choices = _row_choices(reading, vectors)
     for row in choices[:-1]:
         try:
             return Builder(reading, row, strips, vectors).build()
@@ -147,8 +147,12 @@ def _analyze(body: Graph, strips: bool, vectors: bool) -> Region:
     return Builder(reading, choices[-1], strips, vectors).build()
 
 
-def _row_choices(reading: Reading) -> list[frozenset[int]]:
-    """Return the sets of classes that row folds may reduce, the best first."""
+def _row_choices(reading: Reading, vectors: bool) -> list[frozenset[int]]:
+    """Return the sets of classes that row folds may reduce, the best first.
+
+    A GPU shares out the rows of columns by their number at each call, so that named rows are not
+    taken for few.
+    """
     folds = {node: gone for node, gone in reading.reduced.items() if gone}
     if not folds:
         return [frozenset()]
@@ -181,7 +185,8 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
         size = dims.size(tuple(kept))
         rows = dims.size(tuple(reading.classes.extent(c) for c in along if c in gone))
         wide = isinstance(size, int) and size >= WIDE_ROW
-        tall = wide and isinstance(rows, int) and rows >= size  # columns too few to share out
+        # Whether columns are too few to share out.
+        tall = wide and (rows >= size if isinstance(rows, int) else not vectors)
         if along[-1] in gone or (wide and not tall):
             choices.append(gone)
             break

@@ -33,7 +33,7 @@ from ..products.contraction import matmul
 from ..random.basic import bernoulli
 from ..reduction.primitives import max, sum
 from ..rules import onnx_forms
-from ..shape.arrange import reshape, swapaxes
+from ..shape.arrange import moveaxis, reshape, swapaxes
 from . import attention_rows
 from .masks import seen
 
@@ -95,12 +95,27 @@ def _lead_and_mask(call: Call, q: Type, k: Type, v: Type, mask: tuple[Type, ...]
         call.broadcast((*q.shape[:-1], k.shape[-2]), each.shape)
 
 
+def _heads_first(call: Call, q: Type, k: Type, v: Type) -> tuple[Type, Type, Type]:
+    """Return operands whose rows come first in the order of the rest."""
+    for each, least in ((q, 4), (k, 3), (v, 3)):
+        if each.ndim < least:
+            raise call.shape_error(f"an operand of type {each}", need=f"at least {least} axes")
+    *lead, length, heads, groups, width = q.shape
+    first = Type(q.dtype, (*lead, heads, groups, length, width))
+    rest = (Type(x.dtype, (*x.shape[:-3], x.shape[-2], x.shape[-3], x.shape[-1])) for x in (k, v))
+    return (first, *rest)
+
+
 def _rows_type(
-    call: Call, q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int, **fill: float
-) -> tuple[Type, ...]:
+    call: Call, q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int,
+    fill: float = -math.inf, rows_first: bool = False,
+) -> tuple[Type, ...]:  # fmt: skip
+    width = v.shape[-1]
+    result = Type(q.dtype, (*q.shape[:-1], width))
+    if rows_first:
+        q, k, v = _heads_first(call, q, k, v)
     _lead_and_mask(call, q, k, v, mask)
-    logarithms = Type(accumulation_dtype(q.dtype), q.shape[:-1])
-    return Type(q.dtype, (*q.shape[:-1], v.shape[-1])), logarithms
+    return result, Type(accumulation_dtype(q.dtype), q.shape[:-1])
 
 
 def _rows_gradient(node: Node, cotangent: Any) -> tuple[Node | None, ...]:
@@ -116,18 +131,25 @@ def _rows_gradient(node: Node, cotangent: Any) -> tuple[Node | None, ...]:
 
 
 def _flops(products: int) -> Any:
-    def flops(q: Type, k: Type, v: Type, *others: Type, **attrs: Any) -> Extent:
-        return products * dims.size(q.shape[:-1]) * k.shape[-2] * (k.shape[-1] + v.shape[-1])
+    def flops(
+        q: Type, k: Type, v: Type, *others: Type, rows_first: bool = False, **attrs: Any
+    ) -> Extent:
+        length = k.shape[-3 if rows_first else -2]
+        return products * dims.size(q.shape[:-1]) * length * (k.shape[-1] + v.shape[-1])
 
     return flops
 
+
+_ATTRIBUTES = {
+    "block": "Positive", "fill": "NotRequired[float]", "rows_first": "NotRequired[bool]",
+}  # fmt: skip
 
 ROWS = Op(
     name="attention_rows",
     kind=Kind.CONTRACTION,
     doc="Attention block by block, with the logarithm of each row's sum of exponentials.",
     rule=_rows_type,
-    attributes={"block": "Positive", "fill": "NotRequired[float]"},
+    attributes=_ATTRIBUTES,
     evaluate=attention_rows.forward,
     kernel=Kernel(
         into=attention_rows.forward_into, workspace=attention_rows.forward_bytes
@@ -145,14 +167,20 @@ def _written(node: Node) -> Node:
     """Return the attention in the composed form; its logarithms have none."""
     q, k, v, *mask = node.inputs
     fill = node.attrs.get("fill", -math.inf)
-    return _composed(q, k, v, mask[0] if mask else None, node.attrs["causal"], fill=fill)
+    rows_first = node.attrs.get("rows_first", False)
+    if rows_first:
+        q, k, v = moveaxis(q, -4, -2), swapaxes(k, -3, -2), swapaxes(v, -3, -2)
+    made = _composed(q, k, v, mask[0] if mask else None, node.attrs["causal"], fill=fill)
+    return moveaxis(made, -2, -4) if rows_first else made
 
 
 def _rows_gradient_type(
     call: Call, q: Type, k: Type, v: Type, lse: Type, out: Type, cotangent: Type, *mask: Type,
-    causal: bool, block: int, **fill: float,
+    causal: bool, block: int, fill: float = -math.inf, rows_first: bool = False,
 ) -> tuple[Type, ...]:  # fmt: skip
-    made, logarithms = _rows_type(call, q, k, v, *mask, causal=causal, block=block)
+    made, logarithms = _rows_type(
+        call, q, k, v, *mask, causal=causal, block=block, rows_first=rows_first
+    )
     for given, wanted, what in (
         (lse, logarithms, "logarithms"), (out, made, "results"), (cotangent, made, "cotangents")
     ):  # fmt: skip
@@ -169,6 +197,7 @@ def _rows_second(node: Node, cotangents: Any) -> tuple[Node | None, ...]:
     That counts also what goes through `lse` and `out`, which therefore get none themselves.
     """
     q, k, v, _, _, above, *mask = node.inputs
+    assert not node.attrs.get("rows_first")  # made by a pass, after gradients are taken
     # Copies: two operands may be one node, or depend on each other.
     fresh = [MARKER(x, role="operand") for x in (q, k, v, above)]
     added = [MARKER(m, role="operand") if m.dtype != BOOL else m for m in mask]
@@ -191,7 +220,7 @@ ROWS_GRADIENT = Op(
     kind=Kind.CONTRACTION,
     doc="The gradient of attention, block by block, from the logarithms that the forward keeps.",
     rule=_rows_gradient_type,
-    attributes={"block": "Positive", "fill": "NotRequired[float]"},
+    attributes=_ATTRIBUTES,
     evaluate=attention_rows.backward,
     kernel=Kernel(
         into=attention_rows.backward_into, workspace=attention_rows.backward_bytes

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import accumulation_dtype
 from ...ir import dims
 from ...ir.types import Extent, Type
 
@@ -32,20 +33,34 @@ def _bytes(q: Type, rows: Extent, columns: Extent, numbers: Extent) -> Extent:
     return numbers * q.dtype.itemsize + flags + (rows + columns) * LINES + 8 * ALIGNED
 
 
+def _block(q: Type, k: Type, block: int, rows_first: bool) -> tuple[Extent, Extent]:
+    """Return the rows and columns of a block of scores."""
+    length, other = (q.shape[-4], k.shape[-3]) if rows_first else (q.shape[-2], k.shape[-2])
+    return dims.minimum(block, length), dims.minimum(block, other)
+
+
+def _heads_first(xp: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Return views with heads before rows: of queries, of keys and values, and of more queries."""
+    q, k, v, *more = arrays
+    turned = [xp.moveaxis(x, -4, -2) for x in (q, *more)]
+    return (turned[0], xp.swapaxes(k, -3, -2), xp.swapaxes(v, -3, -2), *turned[1:])
+
+
 def forward_bytes(
-    q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int, **fill: float
-) -> Extent:
+    q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int, rows_first: bool = False,
+    **fill: float,
+) -> Extent:  # fmt: skip
     """Return the scratch of the forward half: a block of scores and one of weighted values."""
-    rows, columns = dims.minimum(block, q.shape[-2]), dims.minimum(block, k.shape[-2])
+    rows, columns = _block(q, k, block, rows_first)
     return _bytes(q, rows, columns, rows * columns + rows * v.shape[-1])
 
 
 def backward_bytes(
     q: Type, k: Type, v: Type, lse: Type, out: Type, cotangent: Type, *mask: Type,
-    causal: bool, block: int, **fill: float,
+    causal: bool, block: int, rows_first: bool = False, **fill: float,
 ) -> Extent:  # fmt: skip
     """Return the scratch of the backward half: two blocks, and one of each operand's gradient."""
-    rows, columns = dims.minimum(block, q.shape[-2]), dims.minimum(block, k.shape[-2])
+    rows, columns = _block(q, k, block, rows_first)
     longer = dims.maximum(rows, columns)
     return _bytes(q, rows, columns, 2 * rows * columns + longer * (k.shape[-1] + v.shape[-1]))
 
@@ -143,9 +158,12 @@ def _widely(
 
 def forward_into(
     xp: Any, target: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, block: int,
-    workspace: Any, fill: float = -np.inf,
+    workspace: Any, fill: float = -np.inf, rows_first: bool = False,
 ) -> None:  # fmt: skip
     """Write the attention and the logarithms of the sums of exponentials."""
+    if rows_first:
+        q, k, v, out = _heads_first(xp, (q, k, v, target[0]))
+        target = (out, target[1])
     if q.dtype.itemsize < 4:
         _widely(forward, xp, target, (q, k, v, *mask), causal=causal, block=block, fill=fill)
         return
@@ -180,17 +198,19 @@ def forward_into(
 
 
 def forward(
-    xp: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, block: int, fill: float = -np.inf
-) -> tuple[Any, Any]:
+    xp: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, block: int, fill: float = -np.inf,
+    rows_first: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
     """Return the attention and the logarithms of the sums of exponentials."""
     out = xp.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-    lse = xp.empty(q.shape[:-1], q.dtype)
+    rows = (*q.shape[:-4], *q.shape[-3:-1], q.shape[-4]) if rows_first else q.shape[:-1]
+    lse = xp.empty(rows, accumulation_dtype(q.dtype))
     types = [Type(x.dtype, x.shape) for x in (q, k, v)]
-    size = forward_bytes(*types, causal=causal, block=block)
-    workspace = xp.empty(size, np.uint8)
+    size = forward_bytes(*types, causal=causal, block=block, rows_first=rows_first)
     forward_into(
-        xp, (out, lse), q, k, v, *mask, causal=causal, block=block, workspace=workspace, fill=fill
-    )
+        xp, (out, lse), q, k, v, *mask, causal=causal, block=block,
+        workspace=xp.empty(size, np.uint8), fill=fill, rows_first=rows_first,
+    )  # fmt: skip
     return out, lse
 
 
@@ -209,9 +229,12 @@ def _add_to_mask(
 
 def backward_into(
     xp: Any, target: Any, q: Any, k: Any, v: Any, lse: Any, out: Any, cotangent: Any, *mask: Any,
-    causal: bool, block: int, workspace: Any, fill: float = -np.inf,
+    causal: bool, block: int, workspace: Any, fill: float = -np.inf, rows_first: bool = False,
 ) -> None:  # fmt: skip
     """Write the gradients of queries, keys, values, and of a mask that is added."""
+    if rows_first:
+        q, k, v, out, cotangent = _heads_first(xp, (q, k, v, out, cotangent))
+        target = (*_heads_first(xp, target[:3]), *target[3:])
     if q.dtype.itemsize < 4:
         operands = (q, k, v, lse, out, cotangent, *mask)
         _widely(backward, xp, target, operands, causal=causal, block=block, fill=fill)
@@ -258,15 +281,15 @@ def backward_into(
 
 def backward(
     xp: Any, q: Any, k: Any, v: Any, lse: Any, out: Any, cotangent: Any, *mask: Any,
-    causal: bool, block: int, fill: float = -np.inf,
+    causal: bool, block: int, fill: float = -np.inf, rows_first: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the gradients of queries, keys, values, and of a mask that is added."""
     operands = (q, k, v, *(m for m in mask if m.dtype != bool))
     target = tuple(xp.empty(x.shape, x.dtype) for x in operands)
     types = [Type(x.dtype, x.shape) for x in (q, k, v, lse, out, cotangent)]
-    workspace = xp.empty(backward_bytes(*types, causal=causal, block=block), np.uint8)
+    size = backward_bytes(*types, causal=causal, block=block, rows_first=rows_first)
     backward_into(
         xp, target, q, k, v, lse, out, cotangent, *mask, causal=causal, block=block,
-        workspace=workspace, fill=fill,
+        workspace=xp.empty(size, np.uint8), fill=fill, rows_first=rows_first,
     )  # fmt: skip
     return target

@@ -20,7 +20,8 @@ The operation's record says which algorithms a node can run by, its own choice f
 of them, on operands of this class of sizes, decides; it is made once per machine and cached. Where
 trials are switched off, or results are to be the same everywhere (`deterministic=True`), the
 record's choice holds. On a CUDA device the library chooses when the plan is bound, and the pass
-puts channels last where that is faster (`layout.channels`).
+puts channels last where that is faster (`layout.channels`), and the heads of attention behind its
+rows where they come from there (`layout.heads`).
 
 It stands after precision, because the fastest depends on the dtype. On the CPU the order of axes is
 the one that the user wrote: kernels take each as it comes.
@@ -40,6 +41,7 @@ from ..lowering.buffers import hinted
 from ..pipeline import Options
 from ..simplify.linear import exchanged
 from .channels import channels
+from .heads import heads_behind
 
 RULE = "algorithm of a convolution"
 EXACT = 16  # extents below it are told apart in the key of a trial; others by their bits
@@ -48,6 +50,7 @@ EXACT = 16  # extents below it are told apart in the key of a trial; others by t
 def layout(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with an algorithm in every node that left it open."""
     if options.target.device != "cpu":
+        graph = heads_behind(graph, trace, options)
         return channels(graph, trace, options)  # algorithms are the library's to choose
     mapping: dict[Node, Node] = {}
     for node in graph.nodes:

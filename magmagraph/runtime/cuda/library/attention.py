@@ -69,13 +69,16 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph:
     if q[-1] % WIDTHS or v[-1] % WIDTHS:
         raise Refused(f"cuDNN takes rows of queries and values of a multiple of {WIDTHS} numbers")
     batch = math.prod(q[:-4])
-    heads, rows = q[-4] * q[-3], q[-2]
+    if step.node.attrs.get("rows_first"):
+        layout, rows, heads, columns, shared = _rows_first, q[-4], q[-3] * q[-2], k[-3], k[-2]
+    else:
+        layout, rows, heads, columns, shared = _packed, q[-2], q[-4] * q[-3], k[-2], k[-3]
     attributes = Attention(
         len(step.inputs) == 6,
-        _packed(batch, heads, rows, q[-1]),
-        _packed(batch, k[-3], k[-2], k[-1]),
-        _packed(batch, v[-3], v[-2], v[-1]),
-        _packed(batch, heads, rows, v[-1]),
+        layout(batch, heads, rows, q[-1]),
+        layout(batch, shared, columns, k[-1]),
+        layout(batch, shared, columns, v[-1]),
+        layout(batch, heads, rows, v[-1]),
         _packed(batch, heads, rows, 1),
         bool(step.node.attrs["causal"]),
         step.inputs[0].type.dtype.name,
@@ -91,6 +94,11 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph:
 def _packed(*extents: int) -> Layout:
     strides = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
     return extents, tuple(strides)
+
+
+def _rows_first(batch: int, heads: int, rows: int, width: int) -> Layout:
+    """Return the layout of operands whose rows have all heads side by side."""
+    return (batch, heads, rows, width), (heads * rows * width, width, heads * width, 1)
 
 
 def _built(graph: Any, what: Attention) -> tuple[list[Any], list[Any]]:

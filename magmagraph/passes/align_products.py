@@ -61,6 +61,7 @@ from ..ops.shape.joining import BROADCAST_TO
 from ..ops.shape.slicing import PLACE, SLICE
 from .lowering.buffers import hinted
 from .pipeline import Options
+from .rewriting.pattern import uniform
 from .simplify.linear import substituted
 
 RULE = "rows on 16 bytes"
@@ -117,8 +118,8 @@ def _longer(node: Node, hints: Mapping[str, int]) -> dict[int, int]:
 
 def _extents(node: Node) -> tuple[Extent, Extent, Extent]:
     """Return the rows and columns of a product, and what is contracted."""
-    a = node.inputs[0]
-    return (*node.shape, a.shape[0 if node.attrs["transpose_a"] else 1])
+    rows, columns = node.shape
+    return rows, columns, node.inputs[0].shape[0 if node.attrs["transpose_a"] else 1]
 
 
 class _Aligning:
@@ -135,7 +136,8 @@ class _Aligning:
     def __init__(self) -> None:
         self.result: dict[Node, Node] = {}
         self.longer: dict[Node, Node] = {}
-        self._whole: dict[Node, Node] = {}  # products with all that was added
+        # Products with all that was added, and what is to be added to them.
+        self._whole: dict[Node, tuple[Node, Node | None]] = {}
         self._refused: set[Node] = set()
         self._zeros_behind: dict[tuple[Node, int, int], Node] = {}
 
@@ -153,17 +155,21 @@ class _Aligning:
         if (rows, columns) == node.shape:
             self.result[node] = GEMM(a, b, *rest, **attrs)
             return
+        other: Node | None = None
         if attrs["accumulate"]:
             *rest, addend, beta = rest
-            whole = self._whole.get(addend)
-            if whole is None or whole.shape != (rows, columns):
+            whole, other = self._whole.get(addend, (None, None))
+            if whole is not None and whole.shape == (rows, columns) and uniform(beta) == 1:
+                rest += [whole, beta]  # blocks of rows add to a product that is longer, too
+            else:
                 attrs["accumulate"] = False
-                product = _begin(GEMM(a, b, *rest, **attrs), node.shape)
-                self.result[node] = ADD(product, MULTIPLY(addend, beta))
-                return
-            rest += [whole, beta]  # blocks of rows add to a product that is longer, too
-        product = self._whole[node] = GEMM(a, b, *rest, **attrs)
+                other = MULTIPLY(addend, beta)
+        product = GEMM(a, b, *rest, **attrs)
+        self._whole[node] = product, other
         self.result[node] = _begin(product, node.shape)
+        if other is not None:
+            self.result[node] = ADD(self.result[node], other)
+            return
         if columns != node.shape[1]:
             self.longer[node] = _begin(product, (node.shape[0], columns))
 
@@ -175,10 +181,10 @@ class _Aligning:
         extent = self.longer[reads[0]].shape[-1]
         assert isinstance(extent, int)
         if node.op.kind is Kind.ELEMENTWISE:
-            operands = [self._lengthened(i, node, extent) for i in node.inputs]
-            if all(operand is not None for operand in operands):
-                self.longer[node] = node.op(*operands, **node.attrs)
-                self.result[node] = _begin(self.longer[node], node.shape)
+            longer = self._computed(node, node, extent)
+            if longer is not None:
+                self.longer[node] = longer
+                self.result[node] = _begin(longer, node.shape)
         elif node.op is RESHAPE and node.shape and node.shape[-1] == node.inputs[0].shape[-1]:
             self.longer[node] = RESHAPE(
                 self.longer[node.inputs[0]], shape=(*node.shape[:-1], extent)
@@ -193,6 +199,12 @@ class _Aligning:
             else:
                 self.longer[node] = node.op(self.longer[source], **node.attrs)
                 self.result[node] = _begin(self.longer[node], node.shape)
+
+    def _computed(self, node: Node, reader: Node, extent: int) -> Node | None:
+        """Return an elementwise node of longer rows; None where an operand has none."""
+        parts = (self._lengthened(i, reader, extent) for i in node.inputs)
+        operands = [part for part in parts if part is not None]
+        return node.op(*operands, **node.attrs) if len(operands) == len(node.inputs) else None
 
     def _lengthened(self, operand: Node, node: Node, extent: int) -> Node | None:
         """Return an operand of an elementwise node of longer rows; None where it has none."""
@@ -211,10 +223,10 @@ class _Aligning:
             shape = (*operand.shape[:-1], extent)
             return None if source is None else BROADCAST_TO(source, shape=shape)
         if op.kind is Kind.ELEMENTWISE and operand not in self._refused:
-            parts = [self._lengthened(i, operand, extent) for i in operand.inputs]
-            if all(part is not None for part in parts):
-                self.longer[operand] = op(*parts, **attrs)
-                return self.longer[operand]
+            made = self._computed(operand, node, extent)
+            if made is not None:
+                self.longer[operand] = made
+                return made
             self._refused.add(operand)
         if operand.ndim == 1 and node.ndim > 1:  # a bias: few numbers beside the product's
             return self._placed(operand, 0, extent)

@@ -102,8 +102,10 @@ def _heads_first(call: Call, q: Type, k: Type, v: Type) -> tuple[Type, Type, Typ
             raise call.shape_error(f"an operand of type {each}", need=f"at least {least} axes")
     *lead, length, heads, groups, width = q.shape
     first = Type(q.dtype, (*lead, heads, groups, length, width))
-    rest = (Type(x.dtype, (*x.shape[:-3], x.shape[-2], x.shape[-3], x.shape[-1])) for x in (k, v))
-    return (first, *rest)
+    keys, values = (
+        Type(x.dtype, (*x.shape[:-3], x.shape[-2], x.shape[-3], x.shape[-1])) for x in (k, v)
+    )
+    return first, keys, values
 
 
 def _rows_type(

@@ -64,8 +64,9 @@ class _Turning:
         if len(node.inputs) != 3 or node.inputs[0].dtype.itemsize != 2:
             return False
         lead = node.inputs[0].ndim - 4
-        operands = [self._rows_first(x, lead) for x in node.inputs]
-        if any(operand is None for operand in operands):
+        turned = (self._rows_first(x, lead) for x in node.inputs)
+        operands = [operand for operand in turned if operand is not None]
+        if len(operands) < len(node.inputs):
             return False
         made = self._made[node] = ROWS(*operands, **node.attrs, rows_first=True)
         self._results(node, made, lead, 1)
@@ -121,6 +122,8 @@ class _Turning:
         op = node.op
         if heads < 1:
             return None
+        if all(extent == 1 for extent in node.shape[lead : lead + heads]):
+            return RESHAPE(node, shape=_shape(node, lead))
         if op is TRANSPOSE:
             back = tuple(node.attrs["axes"][axis] for axis in _axes(lead, heads))
             return node.inputs[0] if back == tuple(range(node.ndim)) else None
@@ -168,4 +171,6 @@ def _swapped(node: Node, lead: int) -> Node:
 def _swapped_back(node: Node, lead: int) -> Node:
     heads = node.ndim - lead - 2
     axes = (*range(lead), *range(lead + 1, lead + 1 + heads), lead, lead + heads + 1)
+    if all(extent == 1 for extent in node.shape[lead + 1 : lead + 1 + heads]):
+        return RESHAPE(node, shape=tuple(node.shape[axis] for axis in axes))
     return TRANSPOSE(node, axes=axes)

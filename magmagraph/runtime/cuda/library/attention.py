@@ -70,9 +70,9 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph:
         raise Refused(f"cuDNN takes rows of queries and values of a multiple of {WIDTHS} numbers")
     batch = math.prod(q[:-4])
     if step.node.attrs.get("rows_first"):
-        layout, rows, heads, columns, shared = _rows_first, q[-4], q[-3] * q[-2], k[-3], k[-2]
+        rows, heads, columns, shared, layout = q[-4], q[-3] * q[-2], k[-3], k[-2], _rows_first
     else:
-        layout, rows, heads, columns, shared = _packed, q[-2], q[-4] * q[-3], k[-2], k[-3]
+        rows, heads, columns, shared, layout = q[-2], q[-4] * q[-3], k[-2], k[-3], _heads_first
     attributes = Attention(
         len(step.inputs) == 6,
         layout(batch, heads, rows, q[-1]),
@@ -94,6 +94,10 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph:
 def _packed(*extents: int) -> Layout:
     strides = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
     return extents, tuple(strides)
+
+
+def _heads_first(batch: int, heads: int, rows: int, width: int) -> Layout:
+    return _packed(batch, heads, rows, width)
 
 
 def _rows_first(batch: int, heads: int, rows: int, width: int) -> Layout:

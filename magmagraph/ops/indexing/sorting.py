@@ -158,15 +158,11 @@ FIRST_ORDERED = Op(
 )
 
 
-def ordered_whole(node: Node) -> Node:
-    """Return the first positions of an order as a part of the whole order."""
-    (x,), axis, count = node.inputs, node.attrs["axis"], node.attrs["count"]
-    if not node.attrs["largest"]:
-        return cut(ARGSORT(x, axis=axis), axis, 0, count)
-    # Reversed twice: descending, and of equal elements the first one first.
-    backward = ARGSORT(flip(x, axis), axis=axis)
-    order = cut(flip(backward, axis), axis, 0, count)
-    return subtract(as_node(size_of(x.shape[axis] - 1), INT64), order)
+def last_ordered(x: Node, axis: int, count: Extent) -> Node:
+    """Return the last `count` positions that sort along an axis, from the end on."""
+    # From the back: of equal elements the last one comes first.
+    places = FIRST_ORDERED(flip(x, axis), axis=axis, count=count, largest=True)
+    return subtract(as_node(size_of(x.shape[axis] - 1), INT64), places)
 
 
 def _sort_type(call: Call, x: Type, *, axis: int) -> Type:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...codegen.cuda.ordering_code import selects
 from ...dtypes import is_complex
 from ...ir.dims import Dim
 from ...ir.graph import Node
@@ -11,11 +12,13 @@ from ...ir.op import Kind
 from ...ir.types import Extent, Shape
 from ...ops.convert import cast
 from ...ops.elementwise.arithmetic import MULTIPLY
-from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, ordered_whole
+from ...ops.indexing.gathering import permuted
+from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, SORT, last_ordered
 from ...ops.leaf import CONSTANT, constant, extent
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
 from ...ops.shape.joining import BROADCAST_TO, CONCATENATE
+from ...ops.shape.pieces import flip
 from ...ops.shape.slicing import PLACE, SLICE
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
@@ -345,33 +348,54 @@ def _sum_of_transposed(node: Node, source: Node, axes: tuple[int, ...]) -> Node 
     return transpose(result, tuple(left.index(a) for a in order_after))
 
 
-# The front of an order.
+# The ends of an order.
 
 
 def _first_of_order(match: Match) -> Node | None:
-    """The first positions that sort need no order of the others."""
+    """The first or last positions that sort need no order of the others."""
     node = match.root
     order = node.inputs[0]
-    if match.options.target.device != "cpu":
-        return None  # whose kernels sort whole lines
-    if order.op is not ARGSORT or match.reads(order) > 1 or set(node.attrs["steps"]) != {1}:
+    if order.op not in (ARGSORT, SORT) or match.reads(order) > 1:
         return None
-    axis = order.attrs["axis"]
-    count = node.shape[axis]
+    axis: int = order.attrs["axis"]
+    starts, steps = list(node.attrs["starts"]), list(node.attrs["steps"])
+    extent_, count = order.shape[axis], node.shape[axis]
+    start, step = starts.pop(axis), steps.pop(axis)
     whole = (*order.shape[:axis], count, *order.shape[axis + 1 :])
-    if node.shape != whole or not all(_is_zero(start) for start in node.attrs["starts"]):
+    if node.shape != whole or not all(map(_is_zero, starts)) or set(steps) - {1}:
         return None
-    return FIRST_ORDERED(order.inputs[0], axis=axis, count=count, largest=False)
+    (x,) = order.inputs
+    if _is_zero(start) and step == 1:
+        largest = backward = False
+    elif step in (1, -1) and start == extent_ - (1 if step == -1 else count):
+        largest, backward = True, step == 1
+    else:
+        return None
+    on_cpu = match.options.target.device == "cpu"
+    if order.op is ARGSORT and not largest:
+        return FIRST_ORDERED(x, axis=axis, count=count, largest=False)
+    if on_cpu or not isinstance(extent_, int) or not isinstance(count, int):
+        return None
+    few = axis == x.ndim - 1 and selects(x.dtype.name, extent_, count)
+    if order.op is SORT and few:
+        places = FIRST_ORDERED(x, axis=axis, count=count, largest=largest)
+        found = permuted(x, places, axis)
+    elif order.op is ARGSORT and (few or _is_flipped(x, axis)):
+        found = last_ordered(x, axis, count)
+    else:
+        return None
+    return flip(found, axis) if backward else found
 
 
-def _whole_order(match: Match) -> Node | None:
-    """A GPU sorts whole lines."""
-    return None if match.options.target.device == "cpu" else ordered_whole(match.root)
+def _is_flipped(node: Node, axis: int) -> bool:
+    """Return whether a node is another one reversed along an axis."""
+    if node.op is not SLICE or node.shape != node.inputs[0].shape:
+        return False
+    return all(step == (-1 if a == axis else 1) for a, step in enumerate(node.attrs["steps"]))
 
 
 RULES: tuple[Rule, ...] = (
     Rule("find the first of an order alone", (SLICE,), _first_of_order),
-    Rule("sort for the first of an order", (FIRST_ORDERED,), _whole_order),
     Rule(
         "cancel or join layout operations",
         (RESHAPE, TRANSPOSE, BROADCAST_TO, SLICE, PLACE, CONCATENATE),

@@ -24,9 +24,9 @@ from .gathering_code import settled
 from .scattering_code import HALVES_OF, types_of
 
 __all__ = [
-    "ITEMS", "LARGEST", "SEARCH_WORDS", "SELECT_WORDS", "WORDS", "Ordering", "Searching", "Selecting",
-    "Sorting", "order_source", "record_bytes", "search_source", "select_source", "selects",
-    "sorted_in_block", "sorting_source",
+    "ITEMS", "LARGEST", "SEARCH_WORDS", "SELECT_WORDS", "WORDS", "Ordering", "Searching",
+    "Selecting", "Sorting", "order_source", "record_bytes", "search_source", "select_source",
+    "selects", "sorted_in_block", "sorting_source",
 ]
 
 ITEMS = 8  # records of a thread
@@ -339,7 +339,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
         const int within = inner == 1 ? at % LENGTH : at / LINES; \\
         const int64_t line = first + own, place = begin + within; \\
         const int64_t slab = inner == 1 ? line : line / inner; \\
-        const int64_t column = line - slab * inner, element = (slab * count + place) * inner + column;
+        const int64_t column = line - slab * inner; \\
+        const int64_t element = (slab * count + place) * inner + column;
     E some[ITEMS];
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
@@ -430,7 +431,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
 
 # Find the first records of one line, or of a part of it.
 _SELECT = """
-extern "C" __global__ void __launch_bounds__(THREADS) NAME
+extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) NAME
 (const __grid_constant__ mg_arguments arguments)
 {
     __shared__ E held[AT(THREADS * ITEMS)];
@@ -442,7 +443,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
     const int64_t begin = blockIdx.x % parts * size, left = count - begin;
     const int64_t total = left < size ? left : size;
     const FROM *x = (const FROM *)arguments.v[0] + blockIdx.x / parts * count + begin;
-    TO *to = (TO *)arguments.v[1] + (int64_t)blockIdx.x * kept;
+    TARGET *to = (TARGET *)arguments.v[1] + (int64_t)blockIdx.x * kept;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Keys whose bits from `shift` on are less than `prefix`, and those of which they are equal.
     K prefix = 0;
@@ -637,7 +638,7 @@ static __device__ __forceinline__ K above(K key, int shift)
     whole, part, last = ("whole", element, "O"), ("part", element, "E"), ("last", made, "O")
     for name, (source, key, record), result in [part, last] if selecting.parts else [whole]:
         code = _SELECT.replace("    SORT\n", steps).replace("NAME", f"{selecting.name}_{name}")
-        code = code.replace("FROM", source).replace("TO ", f"{result} ").replace("(TO", f"({result}")
+        code = code.replace("FROM", source).replace("TARGET", result)
         code = code.replace("SHOWN", "shown" if result == "O" else "")
         text += f"""
 #undef KEY

@@ -21,7 +21,6 @@ from ..rules import onnx_forms
 from ..rules.sharding import shard_searched
 from ..shape.arrange import ravel
 from ..shape.pieces import flip
-from ..shape.slicing import cut
 from .gathering import permuted, size_of, take
 from .iota import INT64
 

@@ -355,7 +355,7 @@ def _first_of_order(match: Match) -> Node | None:
     """The first or last positions that sort need no order of the others."""
     node = match.root
     order = node.inputs[0]
-    if order.op not in (ARGSORT, SORT) or match.reads(order) > 1:
+    if order.op not in (ARGSORT, FIRST_ORDERED, SORT) or match.reads(order) > 1:
         return None
     axis: int = order.attrs["axis"]
     starts, steps = list(node.attrs["starts"]), list(node.attrs["steps"])
@@ -365,26 +365,28 @@ def _first_of_order(match: Match) -> Node | None:
     if node.shape != whole or not all(map(_is_zero, starts)) or set(steps) - {1}:
         return None
     (x,) = order.inputs
-    if _is_zero(start) and step == 1:
-        largest = backward = False
-    elif step in (1, -1) and start == extent_ - (1 if step == -1 else count):
-        largest, backward = True, step == 1
-    else:
+    if _is_zero(start) and step == 1 and order.op is not SORT:
+        largest = order.op is FIRST_ORDERED and order.attrs["largest"]
+        return FIRST_ORDERED(x, axis=axis, count=count, largest=largest)
+    if match.options.target.device == "cpu" or order.op is FIRST_ORDERED:
         return None
-    on_cpu = match.options.target.device == "cpu"
-    if order.op is ARGSORT and not largest:
-        return FIRST_ORDERED(x, axis=axis, count=count, largest=False)
-    if on_cpu or not isinstance(extent_, int) or not isinstance(count, int):
+    if not isinstance(extent_, int) or not isinstance(count, int):
         return None
     few = axis == x.ndim - 1 and selects(x.dtype.name, extent_, count)
+    at_end = start == extent_ - (count if step == 1 else 1)
+    at_front = start == (0 if step == 1 else count - 1)
+    if step not in (1, -1) or not (at_front or at_end):
+        return None
     if order.op is SORT and few:
-        places = FIRST_ORDERED(x, axis=axis, count=count, largest=largest)
+        places = FIRST_ORDERED(x, axis=axis, count=count, largest=at_end)
         found = permuted(x, places, axis)
-    elif order.op is ARGSORT and (few or _is_flipped(x, axis)):
+    elif order.op is ARGSORT and at_end and (few or _is_flipped(x, axis)):
         found = last_ordered(x, axis, count)
+    elif order.op is ARGSORT and few:
+        found = FIRST_ORDERED(x, axis=axis, count=count, largest=False)
     else:
         return None
-    return flip(found, axis) if backward else found
+    return flip(found, axis) if at_end == (step == 1) else found
 
 
 def _is_flipped(node: Node, axis: int) -> bool:

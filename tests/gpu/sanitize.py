@@ -152,8 +152,8 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
         outputs = [
             *(scan(x, axis) for axis in (0, 1) for scan in (mg.cumsum, mg.cummax, mg.cumlogsumexp)),
             mg.linear_recurrence(x, x, 1, reverse=True), mg.cumsum(y), mg.sort(x), mg.sort(x, 0),
-            mg.sort(y), mg.argsort(y), *mg.top_k(x, 9), *mg.top_k(y, 99),
-            *mg.histogram(y, 20), mg.bincount(at, length=100_000), mg.zeros((90, 3)).at[at].add(many),
+            mg.sort(y), mg.argsort(y), *mg.top_k(x, 9), *mg.top_k(y, 99), *mg.histogram(y, 20),
+            mg.bincount(at, length=100_000), mg.zeros((90, 3)).at[at].add(many),
         ]  # fmt: skip
         f = mg.function([x, y, at, many], outputs, device="cuda")
         feeds = [rng.standard_normal(v.shape).astype("f4") for v in (x, y, many)]

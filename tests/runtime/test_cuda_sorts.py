@@ -63,20 +63,23 @@ def first(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Return what checks the first positions of an order, and returns the kernels launched."""
     launched = emulate_launches(monkeypatch, ordering)
 
-    def check(x: np.ndarray, axis: int, count: int, processors: int = 1) -> list[str]:
+    def check(
+        x: np.ndarray, axis: int, count: int, processors: int = 1,
+        ways: tuple[tuple[bool, bool], ...] = ((False, True), (True, False)),
+    ) -> list[str]:  # fmt: skip
         launched.clear()
         wide = x.astype("f4") if x.dtype.itemsize == 2 and x.dtype.kind != "i" else x
-        for largest in (False, True):
-            node = FIRST_ORDERED(*leaves(x), axis=axis, count=count, largest=largest)
+        for largest, backward in ways:
+            attrs = {"axis": axis, "largest": largest, "backward": backward}
+            node = FIRST_ORDERED(*leaves(x), count=count, **attrs)
             memory: Any = HostMemory(processors)
             step = step_of(memory, node, [x], "order")
             launch, _ = ordering.ordering(memory, step)
             launch.moved(lambda address: address)(SimpleNamespace(ptr=0))
-            if largest:
-                backward = np.argsort(np.flip(wide, axis), axis=axis, kind="stable")
-                order = x.shape[axis] - 1 - np.flip(backward, axis)
-            else:
-                order = np.argsort(wide, axis=axis, kind="stable")
+            line = np.flip(wide, axis) if largest != backward else wide
+            order = np.argsort(line, axis=axis, kind="stable")
+            order = x.shape[axis] - 1 - order if largest != backward else order
+            order = np.flip(order, axis) if largest else order
             wanted = np.take(order, np.arange(count), axis=axis)
             np.testing.assert_array_equal(memory.read(step.outputs[0]), wanted)
         return [name.split("_")[0] + "_" + name.split("_")[-1] for name in launched]
@@ -165,8 +168,9 @@ def test_selection_from_long_lines(
         "close": (0x3F800000 + rng.permutation(at.astype("u4").ravel()) % 9001).reshape(at.shape)
         .astype("u4").view("f4"),
     }[line].astype("f4")  # fmt: skip
+    ways = ((False, False), (True, False), (False, True), (True, True))
     for count in (1, 50, 1024):
-        assert first(x, 1, count) == ["select_whole"] * 2
+        assert first(x, 1, count, ways=ways) == ["select_whole"] * 4
 
 
 @pytest.mark.parametrize("line", ["normal", "equal"])
@@ -240,7 +244,7 @@ def test_the_kernels_compile(dtype: str) -> None:
             text = order_source(ordering.ordering_of(dtype, positions, count))
             assert compile_source(complete(text, WORDS), "90")[:4] == b"\x7fELF"
     for parts in (False, True):
-        text = select_source(Selecting(dtype, True, 256, parts))
+        text = select_source(Selecting(dtype, True, True, 256, parts))
         assert compile_source(complete(text, SELECT_WORDS), "90")[:4] == b"\x7fELF"
     text = search_source(Searching(dtype, True))
     assert compile_source(complete(text, SEARCH_WORDS), "90")[:4] == b"\x7fELF"

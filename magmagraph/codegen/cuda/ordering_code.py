@@ -24,17 +24,18 @@ from .gathering_code import settled
 from .scattering_code import HALVES_OF, types_of
 
 __all__ = [
-    "ITEMS", "LARGEST", "SEARCH_WORDS", "SELECT_WORDS", "WORDS", "Ordering", "Searching",
-    "Selecting", "Sorting", "order_source", "record_bytes", "search_source", "select_source",
-    "selects", "sorted_in_block", "sorting_source",
+    "ITEMS", "LARGEST", "SEARCH_WORDS", "SELECTING", "SELECT_WORDS", "WORDS", "Ordering",
+    "Searching", "Selecting", "Sorting", "order_source", "record_bytes", "search_source",
+    "select_source", "selects", "sorted_in_block", "sorting_source",
 ]
 
 ITEMS = 8  # records of a thread
 WORDS = 8
 SEARCH_WORDS = 5
-SELECT_WORDS = 6
+SELECT_WORDS = 7
 LARGEST = {4: 512, 8: 512, 16: 256}  # threads whose records shared memory holds, by their bytes
 SELECTED = 1024  # positions of a long line, at most, that are selected; more are sorted
+SELECTING = 1024  # threads of a multiprocessor, at least, whose registers selections leave room for
 _DIGIT = 11  # bits of a key that one reading of a line decides
 
 
@@ -58,6 +59,8 @@ class Ordering(NamedTuple):
         Whether lines are longer than a block holds; `lanes` are then all of its threads.
     largest
         Whether the largest element comes first, of positions; NaN then stands before it.
+    backward
+        Whether lines are read from the end on, of positions: the last of equal elements is first.
     """
 
     dtype: str
@@ -66,12 +69,13 @@ class Ordering(NamedTuple):
     lanes: int
     tiled: bool
     largest: bool = False
+    backward: bool = False
 
     @property
     def name(self) -> str:
         """How the kernels' names begin."""
         what = "positions" if self.positions else "elements"
-        what = "largest" if self.largest else what
+        what += "_largest" * self.largest + "_backward" * self.backward
         form = "tiled" if self.tiled else "held"
         return f"order_{what}_{self.dtype}_{self.threads}_{self.lanes}_{form}"
 
@@ -117,6 +121,8 @@ class Selecting(NamedTuple):
         Of the elements.
     largest
         Whether the largest element comes first.
+    backward
+        Whether lines are read from the end on: the last of equal elements is first.
     threads
         Of a block, which sorts `ITEMS` records each.
     parts
@@ -125,6 +131,7 @@ class Selecting(NamedTuple):
 
     dtype: str
     largest: bool
+    backward: bool
     threads: int
     parts: bool
 
@@ -132,6 +139,7 @@ class Selecting(NamedTuple):
     def name(self) -> str:
         """How the kernels' names begin."""
         what = "largest" if self.largest else "smallest"
+        what += "_backward" * self.backward
         form = "parts" if self.parts else "lines"
         return f"select_{what}_{self.dtype}_{self.threads}_{form}"
 
@@ -340,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
         const int64_t line = first + own, place = begin + within; \\
         const int64_t slab = inner == 1 ? line : line / inner; \\
         const int64_t column = line - slab * inner; \\
-        const int64_t element = (slab * count + place) * inner + column;
+        const int64_t element = (slab * count + FROM(place)) * inner + column;
     E some[ITEMS];
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
@@ -431,7 +439,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) NAME
 
 # Find the first records of one line, or of a part of it.
 _SELECT = """
-extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) NAME
+extern "C" __global__ void __launch_bounds__(THREADS, SELECTING / THREADS) NAME
 (const __grid_constant__ mg_arguments arguments)
 {
     __shared__ E held[AT(THREADS * ITEMS)];
@@ -442,7 +450,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) NAME
     const uint32_t kept = (uint32_t)arguments.v[5];
     const int64_t begin = blockIdx.x % parts * size, left = count - begin;
     const int64_t total = left < size ? left : size;
-    const FROM *x = (const FROM *)arguments.v[0] + blockIdx.x / parts * count + begin;
+    // Its first element: places are from the end of the line on where STEP is -1.
+    const FROM *x = (const FROM *)arguments.v[0] + blockIdx.x / parts * count;
+    x += STEP > 0 ? begin : count - 1 - begin;
     TARGET *to = (TARGET *)arguments.v[1] + (int64_t)blockIdx.x * kept;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Keys whose bits from `shift` on are less than `prefix`, and those of which they are equal.
@@ -458,7 +468,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) NAME
             FROM some[ITEMS];
 #pragma unroll
             for (int n = 0; n < ITEMS; n++)
-                if (from + n * THREADS < total) some[n] = x[from + n * THREADS];
+                if (from + n * THREADS < total) some[n] = x[STEP * (from + n * THREADS)];
 #pragma unroll
             for (int n = 0; n < ITEMS; n++) {
                 if (from + n * THREADS >= total) continue;
@@ -508,7 +518,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) NAME
         const int64_t at = from + warp * (32 * ITEMS) + lane;
         FROM some[ITEMS];
 #pragma unroll
-        for (int n = 0; n < ITEMS; n++) if (at + n * 32 < total) some[n] = x[at + n * 32];
+        for (int n = 0; n < ITEMS; n++) if (at + n * 32 < total) some[n] = x[STEP * (at + n * 32)];
         uint32_t lesser[ITEMS], equal[ITEMS], sum = 0;
 #pragma unroll
         for (int n = 0; n < ITEMS; n++) {
@@ -548,6 +558,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) NAME
     __syncthreads();
     const int base = threadIdx.x * ITEMS, line_base = 0;
     SORT
+    const int64_t line = arguments.v[6];
     for (int i = threadIdx.x; i < kept; i += THREADS) to[i] = SHOWN(held[AT(i)]);
 }
 """
@@ -571,8 +582,12 @@ def order_source(ordering: Ordering) -> str:
     checked(ordering)
     keys = _keys(ordering.dtype, ordering.positions)
     records = _records(ordering.dtype, ordering.positions, ordering.largest)
-    text = f"{keys}{records}#define RECORD(x, place) record(x, place)\n"
-    return text + _kernels(ordering, record_bytes(ordering.dtype, ordering.positions), "shown")
+    text = f"""{keys}{records}
+#define RECORD(x, place) record(x, place)
+#define FROM(place) ({"count - 1 - (place)" if ordering.backward else "place"})
+"""
+    shown = "count - 1 - shown" if ordering.backward else "shown"
+    return text + _kernels(ordering, record_bytes(ordering.dtype, ordering.positions), shown)
 
 
 def sorting_source(sorting: Sorting) -> str:
@@ -584,6 +599,7 @@ typedef uint64_t E;
 typedef E O;
 {settled(sorting.wraps)}
 #define RECORD(x, place) ((E)settled((int64_t)(x), arguments.v[6]) << 32 | (E)(place))
+#define FROM(place) (place)
 static __device__ __forceinline__ E last() {{ return ~(E)0; }}
 static __device__ __forceinline__ bool less(E a, E b) {{ return a < b; }}
 """
@@ -623,6 +639,7 @@ def select_source(selecting: Selecting) -> str:
 #define WARPS (THREADS / 32)
 #define ITEMS {ITEMS}
 #define LENGTH length
+#define SELECTING {SELECTING}
 #define BITS {_bits(selecting.dtype)}
 #define DIGIT {_DIGIT}
 #define BINS (1 << DIGIT)
@@ -636,13 +653,17 @@ static __device__ __forceinline__ K above(K key, int shift)
     element = ("T", "key_in(record(x, 0))", "record(x, place)")
     made = ("E", "key_in(x)", "x")
     whole, part, last = ("whole", element, "O"), ("part", element, "E"), ("last", made, "O")
+    shown = "line - 1 - shown" if selecting.backward else "shown"
     for name, (source, key, record), result in [part, last] if selecting.parts else [whole]:
+        step = -1 if selecting.backward and source == "T" else 1
         code = _SELECT.replace("    SORT\n", steps).replace("NAME", f"{selecting.name}_{name}")
         code = code.replace("FROM", source).replace("TARGET", result)
-        code = code.replace("SHOWN", "shown" if result == "O" else "")
+        code = code.replace("SHOWN", shown if result == "O" else "")
         text += f"""
+#undef STEP
 #undef KEY
 #undef GIVEN
+#define STEP ({step})
 #define KEY(x) ({key})
 #define GIVEN(x, place) ({record})
 {code}"""

@@ -10,10 +10,11 @@ from ...ir.dims import Dim
 from ...ir.graph import Node
 from ...ir.op import Kind
 from ...ir.types import Extent, Shape
-from ...ops.convert import cast
-from ...ops.elementwise.arithmetic import MULTIPLY
-from ...ops.indexing.gathering import permuted
-from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, SORT, last_ordered
+from ...ops.convert import as_node, cast
+from ...ops.elementwise.arithmetic import MULTIPLY, subtract
+from ...ops.indexing.gathering import permuted, size_of
+from ...ops.indexing.iota import INT64
+from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, SORT
 from ...ops.leaf import CONSTANT, constant, extent
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
@@ -366,38 +367,40 @@ def _first_of_order(match: Match) -> Node | None:
         return None
     (x,) = order.inputs
     if _is_zero(start) and step == 1 and order.op is not SORT:
-        largest = order.op is FIRST_ORDERED and order.attrs["largest"]
-        return FIRST_ORDERED(x, axis=axis, count=count, largest=largest)
+        reverse = {key: bool(order.attrs.get(key)) for key in ("largest", "backward")}
+        return FIRST_ORDERED(x, axis=axis, count=count, **reverse)
     if match.options.target.device == "cpu" or order.op is FIRST_ORDERED:
         return None
     if not isinstance(extent_, int) or not isinstance(count, int):
         return None
-    few = axis == x.ndim - 1 and selects(x.dtype.name, extent_, count)
     at_end = start == extent_ - (count if step == 1 else 1)
     at_front = start == (0 if step == 1 else count - 1)
     if step not in (1, -1) or not (at_front or at_end):
         return None
-    if order.op is SORT and few:
-        places = FIRST_ORDERED(x, axis=axis, count=count, largest=at_end)
-        found = permuted(x, places, axis)
-    elif order.op is ARGSORT and at_end and (few or _is_flipped(x, axis)):
-        found = last_ordered(x, axis, count)
-    elif order.op is ARGSORT and few:
-        found = FIRST_ORDERED(x, axis=axis, count=count, largest=False)
-    else:
-        return None
+    if order.op is SORT and not (axis == x.ndim - 1 and selects(x.dtype.name, extent_, count)):
+        return None  # positions take twice the memory, and the elements are read once more
+    found = FIRST_ORDERED(x, axis=axis, count=count, largest=at_end, backward=at_end)
+    if order.op is SORT:
+        found = permuted(x, found, axis)
     return flip(found, axis) if at_end == (step == 1) else found
 
 
-def _is_flipped(node: Node, axis: int) -> bool:
-    """Return whether a node is another one reversed along an axis."""
-    if node.op is not SLICE or node.shape != node.inputs[0].shape:
-        return False
-    return all(step == (-1 if a == axis else 1) for a, step in enumerate(node.attrs["steps"]))
+def _first_of_reversed(match: Match) -> Node | None:
+    """Positions in reversed lines are those in the lines, from the end: no reversed copy."""
+    node = match.root
+    (x,), axis = node.inputs, node.attrs["axis"]
+    if match.options.target.device == "cpu" or x.op is not SLICE or x.shape != x.inputs[0].shape:
+        return None
+    if any(step != (-1 if a == axis else 1) for a, step in enumerate(x.attrs["steps"])):
+        return None
+    attrs = {**node.attrs, "backward": not node.attrs["backward"]}
+    places = FIRST_ORDERED(x.inputs[0], **attrs)
+    return subtract(as_node(size_of(x.shape[axis] - 1), INT64), places)
 
 
 RULES: tuple[Rule, ...] = (
     Rule("find the first of an order alone", (SLICE,), _first_of_order),
+    Rule("find the first of reversed lines in the lines", (FIRST_ORDERED,), _first_of_reversed),
     Rule(
         "cancel or join layout operations",
         (RESHAPE, TRANSPOSE, BROADCAST_TO, SLICE, PLACE, CONCATENATE),

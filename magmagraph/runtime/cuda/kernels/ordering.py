@@ -12,6 +12,7 @@ from ....codegen.cuda.ordering_code import (
     LARGEST,
     SEARCH_WORDS,
     SELECT_WORDS,
+    SELECTING,
     WORDS,
     Ordering,
     Searching,
@@ -49,7 +50,9 @@ def _block(count: int, most: int) -> tuple[int, int, bool]:
     return max(THREADS, lanes), lanes, count > most * ITEMS
 
 
-def ordering_of(dtype: str, positions: bool, count: int, largest: bool = False) -> Ordering:
+def ordering_of(
+    dtype: str, positions: bool, count: int, largest: bool = False, backward: bool = False
+) -> Ordering:
     """Return the kernels that sort lines of so many elements.
 
     Examples
@@ -58,7 +61,7 @@ def ordering_of(dtype: str, positions: bool, count: int, largest: bool = False) 
     ((128, 64, False), (256, 256, True))
     """
     block = _block(count, LARGEST[record_bytes(dtype, positions)])
-    return Ordering(dtype, positions, *block, largest)
+    return Ordering(dtype, positions, *block, largest, backward)
 
 
 def _launches(
@@ -127,10 +130,11 @@ def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     if count >= MOST:
         raise Refused(f"an axis of {count} elements; the kernels take less than {MOST}")
     name = _PARTS.get(x.type.dtype.name, x.type.dtype.name)
-    addresses, largest = (memory.at(x), memory.at(out)), bool(step.node.attrs.get("largest"))
-    kernel = ordering_of(name, step.node.op is not SORT, count, largest)
+    addresses = memory.at(x), memory.at(out)
+    largest, backward = (bool(step.node.attrs.get(key)) for key in ("largest", "backward"))
+    kernel = ordering_of(name, step.node.op is not SORT, count, largest, backward)
     if kernel.positions and inner == 1 and selects(name, count, kept):
-        calls, places = _selections(memory, name, largest, addresses, (outer, count, kept))
+        calls, places = _selections(memory, kernel, addresses, (outer, count, kept))
     else:
         calls, places = _launches(
             memory, kernel, order_source(kernel), record_bytes(name, kernel.positions),
@@ -140,7 +144,7 @@ def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
 
 
 def _selections(
-    memory: PlanMemory, dtype: str, largest: bool, addresses: tuple[int, int],
+    memory: PlanMemory, order: Ordering, addresses: tuple[int, int],
     layout: tuple[int, int, int],
 ) -> tuple[list[KernelCall], tuple[Range, ...]]:  # fmt: skip
     """Return what launches a selection, and the memory that it takes in addition.
@@ -149,8 +153,8 @@ def _selections(
     ----------
     memory
         Of the plan.
-    dtype, largest
-        Of the elements, and whether the largest comes first.
+    order
+        What would sort the lines.
     addresses
         Of the elements, and of the positions.
     layout
@@ -158,17 +162,18 @@ def _selections(
     """
     lines, count, kept = layout
     source, target = addresses
-    size, parts = record_bytes(dtype, True), 1
-    if lines < memory.device.multiprocessors:  # two blocks for each multiprocessor
-        wanted = -(-2 * memory.device.multiprocessors // lines)
+    size, parts = record_bytes(order.dtype, True), 1
+    threads = LARGEST[size]
+    if lines < memory.device.multiprocessors:  # as many blocks as run at once, not more
+        wanted = SELECTING // threads * memory.device.multiprocessors // lines
         parts = max(1, min(wanted, count // max(PART, 8 * kept)))
     each = -(-count // parts)
     parts = -(-count // each)
-    kernel = Selecting(dtype, largest, LARGEST[size], parts > 1)
+    kernel = Selecting(order.dtype, order.largest, order.backward, threads, parts > 1)
     text = select_source(kernel)
 
     def call(part: str, source: int, target: int, count: int, parts: int, each: int) -> KernelCall:
-        words = np.array([source, target, count, parts, each, kept], np.int64)
+        words = np.array([source, target, count, parts, each, kept, layout[1]], np.int64)
         function = function_of(memory.device, f"{kernel.name}_{part}", text, SELECT_WORDS)
         grid, threads = (lines * parts, 1, 1), (kernel.threads, 1, 1)
         return KernelCall(function, grid, threads, words, range(2), overlaps=True)

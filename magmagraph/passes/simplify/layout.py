@@ -367,8 +367,8 @@ def _first_of_order(match: Match) -> Node | None:
         return None
     (x,) = order.inputs
     if _is_zero(start) and step == 1 and order.op is not SORT:
-        reverse = {key: bool(order.attrs.get(key)) for key in ("largest", "backward")}
-        return FIRST_ORDERED(x, axis=axis, count=count, **reverse)
+        largest, backward = (bool(order.attrs.get(key)) for key in ("largest", "backward"))
+        return FIRST_ORDERED(x, axis=axis, count=count, largest=largest, backward=backward)
     if match.options.target.device == "cpu" or order.op is FIRST_ORDERED:
         return None
     if not isinstance(extent_, int) or not isinstance(count, int):

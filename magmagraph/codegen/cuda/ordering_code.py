@@ -320,7 +320,7 @@ _SORT = """
         __syncthreads();
         const int within = base - line_base, start = within & ~(2 * run - 1);
         const int pair = line_base + start;
-        merged(held, pair, run, pair + run, run, within - start, mine);
+        WHERE merged(held, pair, run, pair + run, run, within - start, mine);
     }
     __syncthreads();
 #pragma unroll
@@ -564,17 +564,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, SELECTING / THREADS) NAME
 """
 
 
-def sorted_in_block() -> tuple[str, str]:
+def sorted_in_block(where: str = "") -> tuple[str, str]:
     """Return functions, and what sorts `held` with them, for threads of `ITEMS` records each.
 
     Both need the type `E`, `less`, `last`, and the place `AT(i)` in `held` of record `i`.
+    `where` is a condition in C on threads whose lines are sorted; the records of others stay.
     """
     exchanges = "".join(
         f"{{ const E a = mine[{i}], b = mine[{j}]; const bool swap = less(b, a); "
         f"mine[{i}] = swap ? b : a; mine[{j}] = swap ? a : b; }}\n    "
         for i, j in _network(ITEMS)
     )
-    return _MERGED, _SORT.replace("NETWORK", exchanges)
+    condition = f"if ({where}) " if where else ""
+    network = f"{condition}{{ {exchanges} }}" if where else exchanges
+    return _MERGED, _SORT.replace("NETWORK", network).replace("WHERE ", condition)
 
 
 def order_source(ordering: Ordering) -> str:
@@ -633,7 +636,7 @@ def select_source(selecting: Selecting) -> str:
     """Return the kernels, to be completed by the prelude."""
     checked(selecting)
     size = record_bytes(selecting.dtype, True)
-    functions, steps = sorted_in_block()
+    functions, steps = sorted_in_block("base < length")
     text = f"""{_keys(selecting.dtype, True)}{_records(selecting.dtype, True, selecting.largest)}
 #define THREADS {selecting.threads}
 #define WARPS (THREADS / 32)

@@ -149,11 +149,13 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
         """Scans and sorts of short lines, of columns, and of a line that blocks share; counts."""
         x, y = mg.var("x", shape=(9, 301)), mg.var("y", shape=(200_003,))
         at, many = mg.input("at", (200_003,), "int32"), mg.var("many", shape=(200_003, 3))
+        long = mg.reshape(y[:200_000], (40, 5000))  # a block selects of a line
         outputs = [
             *(scan(x, axis) for axis in (0, 1) for scan in (mg.cumsum, mg.cummax, mg.cumlogsumexp)),
             mg.linear_recurrence(x, x, 1, reverse=True), mg.cumsum(y), mg.sort(x), mg.sort(x, 0),
-            mg.sort(y), mg.argsort(y), *mg.histogram(y, 20), mg.bincount(at, length=100_000),
-            mg.zeros((90, 3)).at[at].add(many),
+            mg.sort(y), mg.argsort(y), *mg.top_k(x, 9), *mg.top_k(y, 99), *mg.histogram(y, 20),
+            mg.bincount(at, length=100_000), mg.zeros((90, 3)).at[at].add(many),
+            mg.top_k(long, 50).indices, mg.argsort(long)[:, -1000:],
         ]  # fmt: skip
         f = mg.function([x, y, at, many], outputs, device="cuda")
         feeds = [rng.standard_normal(v.shape).astype("f4") for v in (x, y, many)]

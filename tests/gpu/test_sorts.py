@@ -57,6 +57,35 @@ def test_what_is_made_of_sorts() -> None:
             np.testing.assert_allclose(found.get(), value, 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64"])
+def test_the_first_of_long_lines(dtype: str) -> None:
+    """Of many lines, of few, of one; where most are equal; where many are NaN."""
+    rng = np.random.default_rng(15)
+    for shape, counts in (((300, 5003), (1, 50, 1024)), ((3, 300_007), (7, 1000)),
+                          ((1, 4_000_037), (50,)), ((257, 9000), (9000, 2000))):  # fmt: skip
+        x = (rng.standard_normal(shape) * 100).astype(dtype)
+        x[0] = x[0].astype("i4") // 200
+        if "float" in dtype:
+            x[rng.random(shape) < 0.01] = np.nan
+            x[0, ::3] = -0.0
+        node = mg.input("x", shape, dtype)
+        outputs = []
+        for count in counts:
+            outputs += [*mg.top_k(node, count), mg.argsort(node)[:, :count],
+                        mg.argsort(node)[:, -count:], mg.sort(node)[:, -count:]]  # fmt: skip
+        wanted = mg.function([node], outputs, device="cpu")(x)
+        f = mg.function([node], outputs, device="cuda")
+        for _ in range(3):  # launched one by one, captured, replayed
+            for found, value in zip(f(x), wanted, strict=True):
+                np.testing.assert_array_equal(found.get(), value)
+        for count in counts:  # each alone, so that no other result needs the whole order
+            for output in (mg.argsort(node)[:, -count:], mg.sort(node)[:, -count:],
+                           mg.argsort(node, descending=True)[:, :count]):  # fmt: skip
+                value = mg.function([node], output, device="cpu")(x)
+                found = mg.function([node], output, device="cuda")(x)
+                np.testing.assert_array_equal(found.get(), value)
+
+
 def test_histograms() -> None:
     x = np.random.default_rng(14).standard_normal(1_000_003).astype("f4")
     node = mg.input("x", x.shape)

@@ -88,6 +88,12 @@ def programs() -> None:
     )  # fmt: skip
     compared("the same feed twice", [x, y], mg.sort(x + y, 1)[:, ::2] * 2.0, (5, 70), (5, 70))
     compared("nothing", [x, y], x[:0] * y[:0], (9, 70), (9, 70))
+    line = mg.input("line", ("n", 5003))  # longer than what a block sorts
+    largest = mg.top_k(line, 5).values
+    compared(
+        "the ends of an order", [line],
+        [largest, mg.argsort(line)[:, -9:], mg.grad(mg.sum(largest**2), line)], (3, 5003), calls=4,
+    )  # fmt: skip
     same = mg.function([x, y], x * y, device="cuda")
     for _ in range(4):
         agree(same(a, a), a.get() ** 2, "one array for two feeds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +14,17 @@ from emulated_steps import Compute, HostMemory, emulate_launches, leaves, step_o
 import magmagraph as mg
 from magmagraph.codegen.cuda.ordering_code import (
     SEARCH_WORDS,
+    SELECT_WORDS,
     WORDS,
     Searching,
+    Selecting,
     order_source,
     search_source,
+    select_source,
 )
 from magmagraph.codegen.cuda.prelude import complete
 from magmagraph.dtypes import canonical
-from magmagraph.ops.indexing.sorting import ARGSORT, SORT
+from magmagraph.ops.indexing.sorting import ARGSORT, FIRST_ORDERED, SORT
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import ordering
 from magmagraph.runtime.target import made_up
@@ -52,6 +56,35 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Compute:
         return memory.read(step.outputs[0])
 
     return compute
+
+
+@pytest.fixture
+def first(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Return what checks the first positions of an order, and returns the kernels launched."""
+    launched = emulate_launches(monkeypatch, ordering)
+
+    def check(
+        x: np.ndarray, axis: int, count: int, processors: int = 1,
+        ways: tuple[tuple[bool, bool], ...] = ((False, True), (True, False)),
+    ) -> list[str]:  # fmt: skip
+        launched.clear()
+        wide = x.astype("f4") if x.dtype.itemsize == 2 and x.dtype.kind != "i" else x
+        for largest, backward in ways:
+            attrs = {"axis": axis, "largest": largest, "backward": backward}
+            node = FIRST_ORDERED(*leaves(x), count=count, **attrs)
+            memory: Any = HostMemory(processors)
+            step = step_of(memory, node, [x], "order")
+            launch, _ = ordering.ordering(memory, step)
+            launch.moved(lambda address: address)(SimpleNamespace(ptr=0))
+            line = np.flip(wide, axis) if largest != backward else wide
+            order = np.argsort(line, axis=axis, kind="stable")
+            order = x.shape[axis] - 1 - order if largest != backward else order
+            order = np.flip(order, axis) if largest else order
+            wanted = np.take(order, np.arange(count), axis=axis)
+            np.testing.assert_array_equal(memory.read(step.outputs[0]), wanted)
+        return [name.split("_")[0] + "_" + name.split("_")[-1] for name in launched]
+
+    return check
 
 
 def compared(run: Compute, x: np.ndarray, axis: int) -> None:
@@ -106,6 +139,75 @@ def test_lines_of_several_tiles_with_nan_and_ties(run: Compute, rng: np.random.G
     compared(run, np.arange(20_011, dtype="f4")[None, ::-1].copy(), 1)
 
 
+def test_the_first_of_short_lines_of_columns_and_of_many(
+    first: Callable[..., list[str]], rng: np.random.Generator
+) -> None:
+    """They are the beginning of a whole sort."""
+    for shape, axis in (((1, 1), 1), ((7, 33), 1), ((2, 33, 3), 1), ((33, 5), 0)):
+        x = rng.integers(0, 9, shape).astype("f4")
+        x.flat[::7] = np.nan
+        for count in sorted({1, min(7, shape[axis]), shape[axis]}):
+            assert first(x, axis, count) == ["order_whole"] * 2
+    long = rng.integers(0, 9, (1, 9001)).astype("f4")
+    for count in (1025, 9001):
+        assert set(first(long, 1, count)) == {"order_tile", "order_merge", "order_last"}
+    for shape, count in (((0, 9000), 5), ((3, 0), 0), ((3, 9000), 0)):
+        assert first(np.zeros(shape, "f4"), 1, count) == []
+
+
+@pytest.mark.parametrize("line", ["mixed", "equal", "rising", "falling", "NaN", "close"])
+def test_selection_from_long_lines(
+    line: str, first: Callable[..., list[str]], rng: np.random.Generator
+) -> None:
+    """More elements may be equal, or equal in their first digits, than a block holds."""
+    at = np.arange(2 * 9001, dtype="f4").reshape(2, 9001)
+    special = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5], "f4")
+    x = {
+        "mixed": rng.choice(special, at.shape), "equal": 0 * at, "rising": at, "falling": -at,
+        "NaN": np.where(at % 9000 < 5, at, np.float32(np.nan)),
+        "close": (0x3F800000 + rng.permutation(at.astype("u4").ravel()) % 9001).reshape(at.shape)
+        .astype("u4").view("f4"),
+    }[line].astype("f4")  # fmt: skip
+    ways = ((False, False), (True, False), (False, True), (True, True))
+    for count in (1, 50, 1024):
+        assert first(x, 1, count, ways=ways) == ["select_whole"] * 4
+
+
+@pytest.mark.parametrize("line", ["normal", "equal"])
+def test_few_long_lines_are_divided(
+    line: str, first: Callable[..., list[str]], rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((1, 70_001)).astype("f4") if line == "normal" else np.ones((1, 70_001))
+    for count in (1, 1000):
+        assert first(x.astype("f4"), 1, count, 4) == ["select_part", "select_last"] * 2
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float16", "float64",
+     *(pytest.param(d, marks=pytest.mark.slow)
+       for d in ("bfloat16", "bool", "int8", "uint16", "int32", "uint32", "int64", "uint64"))],
+)  # fmt: skip
+def test_selection_of_any_dtype(
+    dtype: str, first: Callable[..., list[str]], rng: np.random.Generator
+) -> None:
+    kind = canonical(dtype)
+    if "int" in dtype:
+        info = np.iinfo(kind)
+        x = rng.integers(info.min, info.max, (2, 5003), kind, endpoint=True)
+        x[1] = rng.choice(np.array([info.min, info.max, 0], kind), 5003)
+    elif dtype == "bool":
+        x = rng.random((2, 5003)) < 0.5
+    else:
+        x = rng.standard_normal((2, 5003)).astype(kind)
+        x[:, :9] = np.nan, -np.inf, np.inf, -0.0, 0.0, -0.0, -np.nan, np.nan, 7
+        x[1] = np.round(x[1].astype("f4")).astype(kind)
+    assert first(x, 1, 60) == ["select_whole"] * 2
+    if dtype == "int64":  # whose records are of two words
+        x = rng.integers(0, 99, (1, 40_001))
+        assert first(x, 1, 60, 4) == ["select_part", "select_last"] * 2
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "uint64"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_places_in_a_sorted_line(
@@ -128,7 +230,8 @@ def test_places_in_a_sorted_line(
 
 def test_what_kernels_sort() -> None:
     x = mg.input("x", ("n", 3))
-    for node in (mg.sort(x, 0), mg.argsort(x), mg.searchsorted(x[:, 0], x)):
+    first = mg.top_k(x, 2).indices
+    for node in (mg.sort(x, 0), mg.argsort(x), first, mg.searchsorted(x[:, 0], x)):
         assert made_up("cuda").family(node).name == "order"
     assert made_up("cpu").family(mg.sort(x, 0)).name == "array"
 
@@ -140,5 +243,8 @@ def test_the_kernels_compile(dtype: str) -> None:
         for count in (50, 50_000):
             text = order_source(ordering.ordering_of(dtype, positions, count))
             assert compile_source(complete(text, WORDS), "90")[:4] == b"\x7fELF"
+    for parts in (False, True):
+        text = select_source(Selecting(dtype, True, True, 256, parts))
+        assert compile_source(complete(text, SELECT_WORDS), "90")[:4] == b"\x7fELF"
     text = search_source(Searching(dtype, True))
     assert compile_source(complete(text, SEARCH_WORDS), "90")[:4] == b"\x7fELF"

@@ -7,7 +7,8 @@ import pytest
 from planned import options_of
 
 import magmagraph as mg
-from magmagraph.ir.graph import Trace
+from magmagraph.ir.graph import Graph, Trace
+from magmagraph.ir.interpret import evaluate
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT
 
@@ -121,12 +122,56 @@ def test_places_in_sorted_lines(rng, dtype, side):
     assert families(f) == {"order"}
 
 
-def test_a_gpu_sorts_whole_lines():
-    """Its kernels have no form for the first of an order."""
-    x = mg.input("x", (4, 100))
-    graph = mg.function([x], list(mg.top_k(x, 3)), device="cpu").source_graph
-    for device, wanted in (("cuda", "argsort"), ("cpu", "first_ordered")):
-        passes = [record for record in DEFAULT if record.name == "simplify"]
-        after, _ = pipeline.run(graph, Trace(), passes=passes, options=options_of(device=device))
-        names = {node.op.name for node in after.nodes}
-        assert names & {"argsort", "first_ordered"} == {wanted}
+# On a GPU: what is read of an order, the operations that remain, and what NumPy says it is.
+ENDS = {
+    "top_k": lambda x: mg.top_k(x, 50).values,
+    "first positions": lambda x: mg.argsort(x)[:, :50],
+    "first of descending positions": lambda x: mg.argsort(x, descending=True)[:, :50],
+    "last positions": lambda x: mg.argsort(x)[:, -50:],
+    "last positions, from the end": lambda x: mg.argsort(x)[:, :-51:-1],
+    "descending positions": lambda x: mg.argsort(x, descending=True),
+    "first positions, reversed": lambda x: mg.argsort(x)[:, 49::-1],
+    "first elements": lambda x: mg.sort(x)[:, :50],
+    "last elements": lambda x: mg.sort(x)[:, -50:],
+    "first of descending elements": lambda x: mg.sort(x, descending=True)[:, :50],
+    "last of descending elements": lambda x: mg.sort(x, descending=True)[:, -50:],
+    "top_k of reversed lines": lambda x: mg.top_k(x[:, ::-1], 50).indices,
+    "last positions of columns": lambda x: mg.argsort(x, 0)[-2:],
+    "last positions of short lines": lambda x: mg.argsort(x[:, :9])[:, -4:],
+    "reversed positions": lambda x: mg.argsort(x)[:, ::-1],
+}
+WHOLE = {
+    "the middle of an order": lambda x: mg.argsort(x)[:, 1:50],
+    "every other element": lambda x: mg.sort(x)[:, :50:2],
+    "most elements": lambda x: mg.sort(x)[:, :3000],
+    "an order that is read twice": lambda x: (lambda y: y[:, :50] + mg.sum(y))(mg.argsort(x)),
+    "elements of columns": lambda x: mg.sort(x, 0)[:1],
+}
+
+
+def simplified(node: mg.Node, x: mg.Node, device: str) -> Graph:
+    graph = mg.function([x], node, device="cpu").source_graph
+    passes = [record for record in DEFAULT if record.name == "simplify"]
+    return pipeline.run(graph, Trace(), passes=passes, options=options_of(device=device))[0]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_gpu_finds_the_ends_of_an_order_alone(rng, name):
+    x = mg.input("x", (3, 5000))
+    graph = simplified(ENDS[name](x), x, "cuda")
+    names = [node.op.name for node in graph.nodes]
+    assert names.count("first_ordered") == 1 and not {"sort", "argsort"} & set(names)
+    (first,) = (node for node in graph.nodes if node.op.name == "first_ordered")
+    assert first.inputs[0].size < x.size or first.inputs[0] is graph.inputs[0]  # no copy of all
+    data = np.round(rng.standard_normal(x.shape) * 8).astype(np.float32) / 4
+    data[rng.random(x.shape) < 0.1] = np.nan
+    found = evaluate(graph, {graph.inputs[0]: data})[graph.roots[0]]
+    wanted = mg.function([x], ENDS[name](x), device="cpu", skip=["simplify"])(data)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_gpu_sorts_whole_lines_for_the_rest(name):
+    x = mg.input("x", (3, 5000))
+    names = {node.op.name for node in simplified(WHOLE[name](x), x, "cuda").nodes}
+    assert names & {"sort", "argsort"} and "first_ordered" not in names

@@ -21,7 +21,6 @@ from ..rules import onnx_forms
 from ..rules.sharding import shard_searched
 from ..shape.arrange import ravel
 from ..shape.pieces import flip
-from ..shape.slicing import cut
 from .gathering import permuted, size_of, take
 from .iota import INT64
 
@@ -124,7 +123,9 @@ ARGSORT = Op(
 # The first positions of an order.
 
 
-def _first_ordered_type(call: Call, x: Type, *, axis: int, count: Extent, largest: bool) -> Type:
+def _first_ordered_type(
+    call: Call, x: Type, *, axis: int, count: Extent, largest: bool, backward: bool
+) -> Type:
     call.check_axis(axis, x.ndim)
     if not dims.require(x.shape[axis], ">=", count, call.constraints):
         raise call.shape_error(f"{count} positions of an axis of extent {x.shape[axis]}")
@@ -133,20 +134,24 @@ def _first_ordered_type(call: Call, x: Type, *, axis: int, count: Extent, larges
     return Type(INT64, tuple(shape))
 
 
-def _first_ordered(xp: Any, x: Any, *, axis: int, count: int, largest: bool) -> Any:
+def _first_ordered(
+    xp: Any, x: Any, *, axis: int, count: int, largest: bool, backward: bool
+) -> Any:
     line = sortable(x)
-    if largest:  # from the back: of equal elements the first one comes first
-        backward = xp.argsort(xp.flip(line, axis), axis=axis, kind="stable")
-        order = line.shape[axis] - 1 - xp.flip(backward, axis)
-    else:
+    if largest == backward:
         order = xp.argsort(line, axis=axis, kind="stable")
+    else:  # equal elements in the opposite order
+        order = line.shape[axis] - 1 - xp.argsort(xp.flip(line, axis), axis=axis, kind="stable")
+    if largest:
+        order = xp.flip(order, axis)
     return order[(*[slice(None)] * axis, slice(count))]
 
 
 FIRST_ORDERED = Op(
     name="first_ordered",
     kind=Kind.INDEX,
-    doc="The first positions that sort along an axis, or those of the largest elements.",
+    doc="The first positions that sort along an axis, or those of the largest elements; "
+    "`backward`: of equal elements, the last one first.",
     rule=_first_ordered_type,
     attributes={"count": "Extent"},
     evaluate=_first_ordered,
@@ -156,17 +161,6 @@ FIRST_ORDERED = Op(
     numerics="exact",
     onnx=onnx_forms.first_ordered,
 )
-
-
-def ordered_whole(node: Node) -> Node:
-    """Return the first positions of an order as a part of the whole order."""
-    (x,), axis, count = node.inputs, node.attrs["axis"], node.attrs["count"]
-    if not node.attrs["largest"]:
-        return cut(ARGSORT(x, axis=axis), axis, 0, count)
-    # Reversed twice: descending, and of equal elements the first one first.
-    backward = ARGSORT(flip(x, axis), axis=axis)
-    order = cut(flip(backward, axis), axis, 0, count)
-    return subtract(as_node(size_of(x.shape[axis] - 1), INT64), order)
 
 
 def _sort_type(call: Call, x: Type, *, axis: int) -> Type:
@@ -280,7 +274,7 @@ def top_k(x: Any, k: Any, axis: int = -1) -> TopK:
         raise call.shape_error(
             f"k={count} of an axis of extent {extent}", need=f"an int from 0 to {extent}"
         )
-    positions = FIRST_ORDERED(node, axis=axis, count=count, largest=True)
+    positions = FIRST_ORDERED(node, axis=axis, count=count, largest=True, backward=False)
     return TopK(permuted(node, positions, axis), positions)
 
 

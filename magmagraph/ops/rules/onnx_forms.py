@@ -521,6 +521,8 @@ def ordered(which: int) -> Rule:
 
 def first_ordered(to: Target, node: Node, x: str) -> str:
     """The first positions of an order."""
+    if node.attrs["backward"]:  # TopK has the first of equal elements first
+        raise to.refuse(node, "the last of equal elements first")
     if is_bool(node.inputs[0].dtype):
         x = to.cast(x, np.dtype(np.int32))
     axis, largest = node.attrs["axis"], int(node.attrs["largest"])

@@ -166,6 +166,12 @@ def _negated_difference(match: Match) -> Node | None:
     return subtract(match.y, match.x)
 
 
+def _rest(match: Match) -> Node | None:
+    """Integers wrap around, so that nothing is lost; floats round."""
+    root = match.root
+    return spread(match.y, root.shape) if root.dtype.kind in "iu" else None
+
+
 def _cast_twice(match: Match) -> Node | None:
     inner = match.x
     between = match.root.inputs[0].dtype
@@ -282,6 +288,7 @@ RULES: tuple[Rule, ...] = (
     Rule("subtract from 0", 0 - x, lambda m: spread(negative(m.x), m.root.shape)),
     Rule("add a negative", x + (-y), _difference, complex=True),
     Rule("subtract a negative", x - (-y), lambda m: add(m.x, m.y), complex=True),
+    Rule("subtract what is left from the whole", x - (x - y), _rest),
     Rule("combine two added constants", P.add(P.add(x, k), q), _added_twice),
     Rule("x + x to 2 x", x + x, lambda m: MULTIPLY(m.x, like(2, m.x)) if not is_bool(m.x.dtype)
          else m.x),

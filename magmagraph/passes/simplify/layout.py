@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...codegen.cuda.ordering_code import selects
 from ...dtypes import is_complex
 from ...ir.dims import Dim
 from ...ir.graph import Node
 from ...ir.op import Kind
 from ...ir.types import Extent, Shape
-from ...ops.convert import cast
-from ...ops.elementwise.arithmetic import MULTIPLY
-from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, ordered_whole
+from ...ops.convert import as_node, cast
+from ...ops.elementwise.arithmetic import MULTIPLY, subtract
+from ...ops.indexing.gathering import permuted, size_of
+from ...ops.indexing.iota import INT64
+from ...ops.indexing.sorting import ARGSORT, FIRST_ORDERED, SORT
 from ...ops.leaf import CONSTANT, constant, extent
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
 from ...ops.shape.joining import BROADCAST_TO, CONCATENATE
+from ...ops.shape.pieces import flip
 from ...ops.shape.slicing import PLACE, SLICE
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
@@ -345,33 +349,58 @@ def _sum_of_transposed(node: Node, source: Node, axes: tuple[int, ...]) -> Node 
     return transpose(result, tuple(left.index(a) for a in order_after))
 
 
-# The front of an order.
+# The ends of an order.
 
 
 def _first_of_order(match: Match) -> Node | None:
-    """The first positions that sort need no order of the others."""
+    """The first or last positions that sort need no order of the others."""
     node = match.root
     order = node.inputs[0]
-    if match.options.target.device != "cpu":
-        return None  # whose kernels sort whole lines
-    if order.op is not ARGSORT or match.reads(order) > 1 or set(node.attrs["steps"]) != {1}:
+    if order.op not in (ARGSORT, FIRST_ORDERED, SORT) or match.reads(order) > 1:
         return None
-    axis = order.attrs["axis"]
-    count = node.shape[axis]
+    axis: int = order.attrs["axis"]
+    starts, steps = list(node.attrs["starts"]), list(node.attrs["steps"])
+    extent_, count = order.shape[axis], node.shape[axis]
+    start, step = starts.pop(axis), steps.pop(axis)
     whole = (*order.shape[:axis], count, *order.shape[axis + 1 :])
-    if node.shape != whole or not all(_is_zero(start) for start in node.attrs["starts"]):
+    if node.shape != whole or not all(map(_is_zero, starts)) or set(steps) - {1}:
         return None
-    return FIRST_ORDERED(order.inputs[0], axis=axis, count=count, largest=False)
+    (x,) = order.inputs
+    if _is_zero(start) and step == 1 and order.op is not SORT:
+        largest, backward = (bool(order.attrs.get(key)) for key in ("largest", "backward"))
+        return FIRST_ORDERED(x, axis=axis, count=count, largest=largest, backward=backward)
+    if match.options.target.device == "cpu" or order.op is FIRST_ORDERED:
+        return None
+    if not isinstance(extent_, int) or not isinstance(count, int):
+        return None
+    at_end = start == extent_ - (count if step == 1 else 1)
+    at_front = start == (0 if step == 1 else count - 1)
+    if step not in (1, -1) or not (at_front or at_end):
+        return None
+    if order.op is SORT and not (axis == x.ndim - 1 and selects(x.dtype.name, extent_, count)):
+        return None  # positions take twice the memory, and the elements are read once more
+    found = FIRST_ORDERED(x, axis=axis, count=count, largest=at_end, backward=at_end)
+    if order.op is SORT:
+        found = permuted(x, found, axis)
+    return flip(found, axis) if at_end == (step == 1) else found
 
 
-def _whole_order(match: Match) -> Node | None:
-    """A GPU sorts whole lines."""
-    return None if match.options.target.device == "cpu" else ordered_whole(match.root)
+def _first_of_reversed(match: Match) -> Node | None:
+    """Positions in reversed lines are those in the lines, from the end: no reversed copy."""
+    node = match.root
+    (x,), axis = node.inputs, node.attrs["axis"]
+    if match.options.target.device == "cpu" or x.op is not SLICE or x.shape != x.inputs[0].shape:
+        return None
+    if any(step != (-1 if a == axis else 1) for a, step in enumerate(x.attrs["steps"])):
+        return None
+    attrs = {**node.attrs, "backward": not node.attrs["backward"]}
+    places = FIRST_ORDERED(x.inputs[0], **attrs)
+    return subtract(as_node(size_of(x.shape[axis] - 1), INT64), places)
 
 
 RULES: tuple[Rule, ...] = (
     Rule("find the first of an order alone", (SLICE,), _first_of_order),
-    Rule("sort for the first of an order", (FIRST_ORDERED,), _whole_order),
+    Rule("find the first of reversed lines in the lines", (FIRST_ORDERED,), _first_of_reversed),
     Rule(
         "cancel or join layout operations",
         (RESHAPE, TRANSPOSE, BROADCAST_TO, SLICE, PLACE, CONCATENATE),

@@ -25,9 +25,11 @@ def _takes(node: Node) -> bool:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    if device == "cpu":
-        return "NumPy sorts on the CPU" if node.op is SORT else None
-    return f"a GPU has no kernel for {node.op.name}" if node.op is FIRST_ORDERED else None
+    if device != "cpu":
+        return None
+    if node.attrs.get("backward"):
+        return "the CPU's kernel has the first of equal elements first"
+    return "NumPy sorts on the CPU" if node.op is SORT else None
 
 
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:

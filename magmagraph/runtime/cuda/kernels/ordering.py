@@ -9,14 +9,20 @@ import numpy as np
 
 from ....codegen.cuda.ordering_code import (
     ITEMS,
+    LARGEST,
     SEARCH_WORDS,
+    SELECT_WORDS,
+    SELECTING,
     WORDS,
     Ordering,
     Searching,
+    Selecting,
     Sorting,
     order_source,
     record_bytes,
     search_source,
+    select_source,
+    selects,
     sorting_source,
 )
 from ....codegen.functions.scalar import computing_type
@@ -24,7 +30,7 @@ from ....codegen.steps import shape_of
 from ....ir.fallback import Refused
 from ....ir.plan import Step, Value
 from ....ir.ranges import Range, Touched
-from ....ops.indexing.sorting import ARGSORT
+from ....ops.indexing.sorting import SORT
 from ..launching.calls import KernelCall, Together
 from ..memory import PlanMemory
 from .gathering import blocks_for, function_of, layout_of
@@ -34,8 +40,8 @@ __all__ = ["ordering", "ordering_of", "searching", "sorted_positions"]
 THREADS = 128  # of a block, at least; lines that are longer have more
 FEW = 1 << 16  # positions
 MOST = 1 << 32  # elements of a line: their positions have 32 bits
+PART = 1 << 14  # elements of a part of a line, at least
 _PARTS = {"bool": "uint8"}  # what kernels move
-_LARGEST = {4: 512, 8: 512, 16: 256}  # threads whose records shared memory holds, by their bytes
 
 
 def _block(count: int, most: int) -> tuple[int, int, bool]:
@@ -44,20 +50,23 @@ def _block(count: int, most: int) -> tuple[int, int, bool]:
     return max(THREADS, lanes), lanes, count > most * ITEMS
 
 
-def ordering_of(dtype: str, positions: bool, count: int) -> Ordering:
+def ordering_of(
+    dtype: str, positions: bool, count: int, largest: bool = False, backward: bool = False
+) -> Ordering:
     """Return the kernels that sort lines of so many elements.
 
     Examples
     --------
-    >>> ordering_of("float32", False, 300)[2:], ordering_of("float64", True, 5000)[2:]
+    >>> ordering_of("float32", False, 300)[2:5], ordering_of("float64", True, 5000)[2:5]
     ((128, 64, False), (256, 256, True))
     """
-    return Ordering(dtype, positions, *_block(count, _LARGEST[record_bytes(dtype, positions)]))
+    block = _block(count, LARGEST[record_bytes(dtype, positions)])
+    return Ordering(dtype, positions, *block, largest, backward)
 
 
 def _launches(
     memory: PlanMemory, kernel: Ordering | Sorting, text: str, size: int, addresses: Sequence[int],
-    layout: tuple[int, int, int], extent: int = 0,
+    layout: tuple[int, int, int], extent: int = 0, kept: int | None = None,
 ) -> tuple[list[KernelCall], tuple[Range, ...]]:  # fmt: skip
     """Return what launches a sort, and the memory that it takes in addition.
 
@@ -75,13 +84,16 @@ def _launches(
         How many lines there are, how long they are, and how many stand side by side.
     extent
         Of the axis that sorted positions are of.
+    kept
+        How many of a line the result has; None: all of them.
     """
     lines, count, _ = layout
+    kept = count if kept is None else kept
     tile_items = kernel.threads * ITEMS
     tiles = -(-count // tile_items) if kernel.tiled else 1
 
     def call(part: str, source: int, target: int, blocks: int, more: int) -> KernelCall:
-        words = np.array([source, target, *layout, tiles, more], np.int64)
+        words = np.array([source, target, *layout, tiles, more, kept], np.int64)
         function = function_of(memory.device, f"{kernel.name}_{part}", text, WORDS)
         threads = (kernel.threads, 1, 1)
         return KernelCall(function, (blocks, 1, 1), threads, words, range(2), overlaps=True)
@@ -102,7 +114,7 @@ def _launches(
 
 
 def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
-    """Return what launches a sort, and the memory that it touches.
+    """Return what launches a sort, or finds its first positions, and the memory that it touches.
 
     Raises
     ------
@@ -112,18 +124,69 @@ def ordering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     x, out = step.inputs[0], step.outputs[0]
     shape, axis = shape_of(x.type), step.node.attrs["axis"]
     outer, _, count, inner = layout_of(shape, axis, shape[axis])
-    touched = memory.touched(step)
-    if not outer * count * inner:
+    touched, kept = memory.touched(step), shape_of(out.type)[axis]
+    if not outer * kept * inner:
         return Together(()), touched
     if count >= MOST:
         raise Refused(f"an axis of {count} elements; the kernels take less than {MOST}")
     name = _PARTS.get(x.type.dtype.name, x.type.dtype.name)
-    kernel = ordering_of(name, step.node.op is ARGSORT, count)
-    calls, places = _launches(
-        memory, kernel, order_source(kernel), record_bytes(name, kernel.positions),
-        (memory.at(x), memory.at(out)), (outer * inner, count, inner),
-    )  # fmt: skip
+    addresses = memory.at(x), memory.at(out)
+    largest, backward = (bool(step.node.attrs.get(key)) for key in ("largest", "backward"))
+    kernel = ordering_of(name, step.node.op is not SORT, count, largest, backward)
+    if kernel.positions and inner == 1 and selects(name, count, kept):
+        calls, places = _selections(memory, kernel, addresses, (outer, count, kept))
+    else:
+        calls, places = _launches(
+            memory, kernel, order_source(kernel), record_bytes(name, kernel.positions),
+            addresses, (outer * inner, count, inner), kept=kept,
+        )  # fmt: skip
     return Together(calls), Touched(touched.read, (*touched.written, *places))
+
+
+def _selections(
+    memory: PlanMemory, order: Ordering, addresses: tuple[int, int],
+    layout: tuple[int, int, int],
+) -> tuple[list[KernelCall], tuple[Range, ...]]:  # fmt: skip
+    """Return what launches a selection, and the memory that it takes in addition.
+
+    Parameters
+    ----------
+    memory
+        Of the plan.
+    order
+        What would sort the lines.
+    addresses
+        Of the elements, and of the positions.
+    layout
+        How many lines there are, how long they are, and how many positions each has.
+    """
+    lines, count, kept = layout
+    source, target = addresses
+    size, parts = record_bytes(order.dtype, True), 1
+    threads = LARGEST[size]
+    if lines < memory.device.multiprocessors:  # as many blocks as run at once, not more
+        wanted = SELECTING // threads * memory.device.multiprocessors // lines
+        parts = max(1, min(wanted, count // max(PART, 8 * kept)))
+    each = -(-count // parts)
+    parts = -(-count // each)
+    kernel = Selecting(order.dtype, order.largest, order.backward, threads, parts > 1)
+    text = select_source(kernel)
+
+    def call(part: str, source: int, target: int, count: int, parts: int, each: int) -> KernelCall:
+        words = np.array([source, target, count, parts, each, kept, layout[1]], np.int64)
+        function = function_of(memory.device, f"{kernel.name}_{part}", text, SELECT_WORDS)
+        grid, threads = (lines * parts, 1, 1), (kernel.threads, 1, 1)
+        return KernelCall(function, grid, threads, words, range(2), overlaps=True)
+
+    if parts == 1:
+        return [call("whole", source, target, count, 1, count)], ()
+    bytes_, firsts = lines * parts * kept * size, parts * kept
+    buffer = memory.more(bytes_)
+    calls = [
+        call("part", source, buffer, count, parts, each),
+        call("last", buffer, target, firsts, 1, firsts),
+    ]
+    return calls, ((buffer, buffer + bytes_),)
 
 
 def sorted_positions(
@@ -144,7 +207,7 @@ def sorted_positions(
     """
     count = math.prod(shape_of(positions.type))
     # Of few positions each block takes less, so that there are more blocks.
-    block = _block(count, _LARGEST[8] if count > FEW else THREADS)
+    block = _block(count, LARGEST[8] if count > FEW else THREADS)
     kernel = Sorting(computing_type(positions.type.dtype), wraps, *block)
     target = memory.more(8 * count)
     calls, places = _launches(

@@ -86,6 +86,15 @@ def programs() -> None:
         "several kernels, one result twice", [x, y],
         [total, mg.exp(x - mg.max(x)), total, x, mg.cumsum(y, 1) + total], (9, 70), (9, 70),
     )  # fmt: skip
+    for width in (70, 1030):  # threads have sums of some places of all their rows
+        r, up = mg.input("r", ("n", width)), mg.input("up", ("n", width))
+        centered = r - mg.mean(r, 1, keepdims=True)
+        scaled = centered / mg.sqrt(mg.mean(centered**2, 1, keepdims=True) + 0.1)
+        back = mg.grad(mg.sum(scaled * up), r)
+        compared(
+            "sums across rows", [r, up], [back, mg.sum(scaled * up, 0), mg.max(up, 0)],
+            (9, width), (9, width), calls=4,
+        )  # fmt: skip
     compared("the same feed twice", [x, y], mg.sort(x + y, 1)[:, ::2] * 2.0, (5, 70), (5, 70))
     compared("nothing", [x, y], x[:0] * y[:0], (9, 70), (9, 70))
     line = mg.input("line", ("n", 5003))  # longer than what a block sorts

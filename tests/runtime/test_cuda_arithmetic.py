@@ -56,6 +56,41 @@ def test_other_exponentials_are_the_librarys(build: Any, dtype: str) -> None:
     assert "exp(" in text or "expf(" in text
 
 
+HALF = (MATRIX, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: mg.cast(mg.exp(2.0 * mg.cast(x, "float32")) / 3.0, "bfloat16"),
+        lambda x: mg.cast(mg.sigmoid(mg.cast(x, "float32")), "float16"),
+        lambda x: mg.cast(mg.gelu(mg.cast(x, "float32"), approximate="tanh"), "bfloat16"),
+    ],
+    ids=["quotient", "sigmoid", "gelu"],
+)
+def test_what_becomes_16_bits_is_computed_roughly(build: Any) -> None:
+    text = source(build, HALF)
+    assert "mg_exp_below(" in text
+    assert "expf(" not in text
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: mg.exp(mg.cast(x, "float32")),
+        lambda x: mg.sum(mg.exp(2.0 * mg.cast(x, "float32")), 1),
+        lambda x: mg.cast(mg.sum(mg.exp(2.0 * mg.cast(x, "float32")), 1), "bfloat16"),
+        lambda x: [y := mg.exp(mg.cast(x, "float32")), mg.cast(y, "bfloat16")],
+        lambda x: mg.cast(mg.exp(mg.cast(x, "float32")), "int32"),
+    ],
+    ids=["float32", "a sum", "a sum of 16 bits", "both", "integers"],
+)
+def test_what_does_not_is_computed_to_the_last_place(build: Any) -> None:
+    text = source(build, HALF)
+    assert "mg_exp_below(" not in text
+    assert "expf(" in text
+
+
 def test_quotients_by_what_neighbours_share() -> None:
     assert "mg_quotient(" in source(lambda x, r: x / r, MATRIX, ROWS)
     assert "mg_quotient(" in source(lambda x: x / 3.0, MATRIX)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from regions import make_body, region_of
+from regions import N, make_body, region_of
 
 import magmagraph as mg
 from magmagraph.codegen.cuda import launch_config
 from magmagraph.codegen.cuda.kernels import RegionKernels
+from magmagraph.codegen.region.analysis import Region, analyze_for_gpu
 
 LINES = 264
 
@@ -78,3 +81,47 @@ def test_sums_of_nothing_are_written(make: Callable[..., Any], sizes: tuple[int,
     for position, node in enumerate(made.region.body.outputs):
         if node.size != 0:
             assert f"out{position}[" in written or f"(out{position} +" in written, position
+
+
+def normalized(x: Any, up: Any) -> list[Any]:
+    """Return rows of mean 0 and variance 1 less a mean, and two sums across them."""
+    wide, slope = mg.cast(x, "float32"), mg.cast(up, "float32")
+    centered = wide - mg.mean(wide, 1, keepdims=True)
+    norm = centered / mg.sqrt(mg.mean(centered**2, 1, keepdims=True) + 1e-5)
+    back = norm - mg.mean(slope * norm, 1, keepdims=True)
+    return [mg.cast(back, x.dtype), mg.sum(slope * norm, 0), mg.sum(slope, 0)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "parts"),
+    [(16384, 768, "bfloat16", 1), (16384, 768, "float32", 1), (4096, 4096, "float32", 4),
+     (5000, 333, "float32", 2)],
+)  # fmt: skip
+def test_sums_across_rows_stay_in_registers(
+    rows: int, columns: int, dtype: str, parts: int
+) -> None:
+    """As many blocks as there is room for add up their rows, and no line is read again."""
+    k = RegionKernels(region_of(make_body([((rows, columns), dtype)] * 2, normalized)))
+    width = k.widths[-1]
+    lines = launch_config.lines_for(k, {}, LINES)
+    (main, *_), _ = launch_config.launches_of(k, {}, lines)
+    assert main.kernel.endswith(f"_k{width}")
+    assert main.grid[0] * main.block[2] == lines
+    assert main.grid[0] * math.prod(main.block) >= 132 * 256
+    text = k.text(f"k{width}")
+    assert len(re.findall(rf"double \w+_own\[{parts * width}\];", text)) == 2
+    assert not re.search(r"_line\[.*\] \+", text)
+    assert len(re.findall(r"if \(here\) \w+_line\[.*\] = \w+_own\[", text)) == 2
+
+
+def test_columns_of_a_named_number_of_rows_are_shared_out() -> None:
+    """What follows their sums does not make rows side by side of them: these may be long."""
+    body = make_body([(N, 3072)], lambda x: [mg.exp(x), mg.sqrt(mg.sum(mg.exp(x), 0))])
+    region = analyze_for_gpu(body)
+    assert isinstance(region, Region)
+    k = RegionKernels(region)
+    assert k.way == "columns"
+    sizes = {"N": 16384}
+    lines = launch_config.lines_for(k, sizes, LINES)
+    launches, _ = launch_config.launches_of(k, sizes, lines)
+    assert math.prod(launches[0].grid) >= 132

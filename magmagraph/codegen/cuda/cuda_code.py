@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ...dtypes import is_float
 from ...ir.graph import Node
 from ...ir.identity import index_of, is_among
 from ...ir.op import Kind
@@ -20,7 +21,6 @@ from ..c.scalar import (
     apply_scalar,
     combine_expression,
     identity_expression,
-    is_floating,
     load,
     storage_type,
     store,
@@ -754,6 +754,6 @@ class CudaCode(RegionCode):
 
 def _is_count(value: np.generic, dtype: np.dtype) -> bool:
     """Return whether a constant looks like a number of elements."""
-    if not is_floating(dtype) or dtype.itemsize < 4:
+    if not is_float(dtype) or dtype.itemsize < 4:
         return False
     return FEWEST_COUNTED <= float(value) < 2**31 and float(value).is_integer()

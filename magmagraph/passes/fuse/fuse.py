@@ -50,7 +50,7 @@ def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     cpu = (taken_last, paired, written_out)
     for rule in cpu if options.target.device == "cpu" else (shifted, paired, written_out):
         graph = rule(graph, trace, options)
-    facts = Fusible(graph, joins=options.target.device != "cpu")
+    facts = Fusible(graph, on_gpu=options.target.device != "cpu")
     if not facts.core:
         return graph
     clusters = Clusters(facts)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from ...ir.graph import Node
-from ..functions.scalar import HELPERS, computing_type, resolve, suffix
+from ..functions.scalar import computing_type, resolve, suffix
 
 __all__ = [
     "HALF_HELPERS",
@@ -138,8 +138,8 @@ def apply_scalar(node: Node, operands: list[str]) -> str:
     assert rule is not None
     types = [each.dtype for each in node.inputs] or [node.dtype]
     dtype = ([each for each in types if is_floating(each)] or types)[-1]
-    if dtype.kind == "c" and f"mg_{node.op.name}_{suffix(dtype)}" in HELPERS:
-        rule = f"${node.op.name}(a)"
+    if dtype.kind == "c" and node.op.scalar.complex:
+        rule = node.op.scalar.complex
     text = resolve(rule if isinstance(rule, str) else rule(dtype), dtype)
     letters = dict(zip("abcd", operands, strict=False))
     result = _OPERAND.sub(lambda match: letters[match.group(0)], text)

@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from ..c.lanes import LANES
-from .complex_numbers import COMPLEX, OF_PARTS
+from .complex_numbers import COMPLEX
 from .groups import GROUPS
 from .special import DOUBLE, SINGLE
 
@@ -365,14 +365,17 @@ def _definitions() -> dict[str, str]:
             "erfinv_fit": _ERFINV_FIT,
             **(_FLOAT_ONLY_SINGLE if f else _FLOAT_ONLY_DOUBLE),
             **(SINGLE if f else DOUBLE),
-            **OF_PARTS,
         }
         ends = {"lowest": "-INFINITY", "highest": "INFINITY"}
         layout = {"digits": "23", "bias": "127"} if f else {"digits": "52", "bias": "1023"}
-        whole = {"U": f"uint{s[1:]}_t", "I": f"int{s[1:]}_t", "C": f"mg_c{2 * int(s[1:])}"}
+        whole = {"U": f"uint{s[1:]}_t", "I": f"int{s[1:]}_t"}
         table |= _filled(family, T=name, s=s, f=f, bits=s[1:], **layout, **whole, **ends)
     for kind, s, f in (("float", "64", "f"), ("double", "128", "")):
-        table |= _filled(COMPLEX, T=f"mg_c{s}", s=f"c{s}", R=kind, f=f)
+        # Sums of squares and hyperbolic sines neither over- nor underflow between these numbers.
+        ends = {"large": "0x1p60f", "little": "0x1p-60f", "wide": "20"}
+        if not f:
+            ends = {"large": "0x1p500", "little": "0x1p-500", "wide": "40"}
+        table |= _filled(COMPLEX, T=f"mg_c{s}", s=f"c{s}", R=kind, f=f, **ends)
     for bits in ("8", "16", "32", "64"):
         unsigned = f"uint{bits}_t"
         ends = {"lowest": f"INT{bits}_MIN", "highest": f"INT{bits}_MAX"}

@@ -345,7 +345,7 @@ def indexed(op: Op) -> bool:
 _CHEAP = frozenset(
     ("fabs", "maximum", "minimum", "lowest", "highest", "sqrt", "floor", "ceil", "rint", "trunc",
      "left_shift", "right_shift", "copysign", "greater_or_nan", "less_or_nan",
-     "real", "imag", "conj", "complex")
+     "real", "imag", "conj")
 )
 _CALL = re.compile(r"\$(\w+)")
 

@@ -189,14 +189,14 @@ def number_pair(x: Any, y: Any) -> tuple[Node, ...]:
     return tuple(cast(node, np.int8) for node in nodes)
 
 
-def _computed_in(name: str, wanted: Node, *nodes: Node) -> tuple[Node, ...]:
-    """Return operands, or raise where the function takes none of the dtype that is wanted."""
-    if nodes[0].dtype != wanted.dtype:
+def _computed_in(name: str, target: Node, *nodes: Node) -> tuple[Node, ...]:
+    """Return operands, or raise if the function does not take the target's dtype."""
+    if nodes[0].dtype != target.dtype:
         raise DTypeError(
             message(
-                f"{name}: dtype={wanted.dtype.name}, in which it is not computed",
+                f"{name}: dtype={target.dtype.name}, in which it is not computed",
                 need=f"a dtype such as {nodes[0].dtype.name}",
-                hint=f"mg.cast of the result to {wanted.dtype.name}",
+                hint=f"mg.cast of the result to {target.dtype.name}",
             )
         )
     return nodes
@@ -283,6 +283,7 @@ def unary(
     module: str,
     evaluate: Callable[..., Any],
     scalar: ScalarRule,
+    complex_scalar: str = "",
     gradient: Gradient | None = None,
     no_gradient: str = "",
     notes: str = "",
@@ -312,6 +313,8 @@ def unary(
     epilogue, onnx
         Fields of the record; see `Op`. Default samples: `REAL`; default reference: the array
         expression in float64.
+    complex_scalar
+        `Scalar.complex` of the record.
     of_complex
         Computes the function of complex numbers, where the operation itself takes real ones only.
     """
@@ -324,8 +327,8 @@ def unary(
     def function(x: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
             return applied(operand(x))
-        (given,) = converted(name, (x,), dtype, casting)
-        return applied(*_computed_in(name, given, operand(given)))
+        (node,) = converted(name, (x,), dtype, casting)
+        return applied(*_computed_in(name, node, operand(node)))
 
     def test(x: Any) -> Node:
         return op(operand(x))
@@ -348,7 +351,7 @@ def unary(
         doc=summary,
         rule=rule,
         evaluate=evaluate,
-        scalar=Scalar(scalar, epilogue=epilogue),
+        scalar=Scalar(scalar, complex_scalar, epilogue=epilogue),
         gradient=gradient,
         no_gradient=no_gradient,
         function=public,
@@ -396,8 +399,8 @@ def binary(
     def function(x: Any, y: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
             return op(*operands(x, y))
-        given = converted(name, (x, y), dtype, casting)
-        return op(*_computed_in(name, given[0], *operands(*given)))
+        nodes = converted(name, (x, y), dtype, casting)
+        return op(*_computed_in(name, nodes[0], *operands(*nodes)))
 
     def test(x: Any, y: Any) -> Node:
         return op(*operands(x, y))

@@ -101,9 +101,8 @@ class Fusible:
             cached = False
             if len(node.inputs) == 1 and node.op.kind in (Kind.LAYOUT, Kind.CONTROL):
                 operand = node.inputs[0]
-                if isinstance(operand.type, tuple) or isinstance(node.type, tuple):
-                    cached = False
-                elif not self._has_numbers(node):
+                tuples = isinstance(operand.type, tuple) or isinstance(node.type, tuple)
+                if tuples or not self._has_numbers(node):
                     cached = False
                 elif node.op.layout.alias:
                     cached = without_ones(node) == without_ones(operand)

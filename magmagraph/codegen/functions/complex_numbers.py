@@ -128,7 +128,7 @@ bool mg_isinf_@s(@T a) { return fabs@f(a.x) == INFINITY || fabs@f(a.y) == INFINI
 {
     if (a.y == 0) return @T(sinh@f(a.x), a.y);
     if (a.x == 0) return @T(a.x, sin@f(a.y));
-    if (fabs@f(a.x) == INFINITY && a.y - a.y != 0) return @T(a.x, a.y - a.y);
+    if (fabs@f(a.x) == INFINITY && a.y - a.y != 0) return @T(INFINITY, a.y - a.y);
     const @R c = cos@f(a.y), s = sin@f(a.y), size = fabs@f(a.x), half = exp@f(size / 2);
     if (size > @wide) return @T(copysign@f(half * c / 2 * half, a.x * c), half * s / 2 * half);
     return @T(sinh@f(a.x) * c, cosh@f(a.x) * s);
@@ -149,9 +149,10 @@ bool mg_isinf_@s(@T a) { return fabs@f(a.x) == INFINITY || fabs@f(a.y) == INFINI
 {
     const @R size = fabs@f(a.x);
     if (a.y == 0) return @T(tanh@f(a.x), a.y);
+    if (a.x == 0) return @T(a.x, tan@f(a.y));
     if (size == INFINITY)
         return @T(copysign@f((@R)1, a.x), a.y - a.y == 0 ? copysign@f((@R)0, sin@f(2 * a.y)) : 0);
-    if (size > @wide) {
+    if (size > @wide && a.y - a.y == 0) {
         const @R less = exp@f(-size);
         return @T(copysign@f((@R)1, a.x), 4 * sin@f(a.y) * cos@f(a.y) * less * less);
     }

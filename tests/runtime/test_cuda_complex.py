@@ -15,6 +15,7 @@ from regions import SIZES, B, N, make_body
 
 import magmagraph as mg
 from magmagraph.codegen.cuda.prelude import complete
+from magmagraph.codegen.functions.complex_numbers import COMPLEX_TYPES
 from magmagraph.codegen.functions.scalar import HELPERS
 from magmagraph.ir.graph import Trace, freeze
 from magmagraph.ir.interpret import evaluate
@@ -231,7 +232,7 @@ def test_every_function_is_standard_cpp(tmp_path: Path) -> None:
     """What NVRTC takes has no extensions of g++, which the emulator allows."""
     names = [name for name in HELPERS if "_c" in name[-5:]]
     source = complete("\n".join(f"/* {name} */" for name in names), 1)
-    source = source[source.index("template <typename T> struct alignas(2 * sizeof(T)) mg_complex") :]
+    source = source[source.index(COMPLEX_TYPES) :]
     file = tmp_path / "all.cpp"
     file.write_text(
         "#include <cmath>\n#define __device__\n#define __forceinline__ inline\n"

@@ -39,6 +39,10 @@ def literal(value: Any, dtype: np.dtype) -> str:
         if dtype.kind == "i" and whole == -(2 ** (bits - 1)):
             return f"INT{bits}_MIN"
         return f"{'U' if dtype.kind == 'u' else ''}INT{bits}_C({whole})"
+    if dtype.kind == "c":
+        part = np.dtype("f8" if dtype.itemsize == 16 else "f4")
+        value = np.asarray(value, dtype)[()]
+        return f"mg_c{8 * dtype.itemsize}({literal(value.real, part)}, {literal(value.imag, part)})"
     wide = dtype.itemsize == 8
     number: np.floating = np.float64(value) if wide else np.float32(value)
     if np.isnan(number):

@@ -304,8 +304,8 @@ def _check_kernel(name: str, kernel: str, count: int | None) -> None:
 
 def _functions() -> list[str]:
     """Return the names of C functions for kernels, of at least one dtype."""
-    helpers = {name.removeprefix("mg_").rpartition("_")[0] for name in HELPERS}
-    return sorted({*LIBM, *helpers})
+    parts = [name.removeprefix("mg_").rpartition("_") for name in HELPERS]
+    return sorted({*LIBM, *(name for name, _, dtype in parts if dtype[0] != "c")})
 
 
 def _check_functions(name: str, kernel: str, dtype: np.dtype) -> None:

@@ -178,12 +178,14 @@ class Scalar:
         one; None where there is none. ``$name(...)`` is a math function resolved to the dtype's
         variant (``$exp`` is ``expf`` or ``exp``); ``T`` is the computing type. Int literals only,
         or ``(T)0.5``.
+    complex: The expression over complex operands, where that of real ones is wrong for them.
     commutative: Whether the two operands may change places.
     epilogue: Name under which libraries compute it behind a product: "bias" (a sum), "relu",
         "gelu".
     """
 
     expression: ScalarRule | None = None
+    complex: str = ""
     commutative: bool = False
     epilogue: str = ""
 

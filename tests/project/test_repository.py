@@ -77,6 +77,7 @@ ONLY_IN = {
 # Where names that operations have as well are those of something else.
 OTHER_NAMES = {
     "magmagraph/ir/communicator.py": "reductions over ranks",
+    "magmagraph/codegen/functions/complex_numbers.py": "functions of complex numbers in C++",
     "magmagraph/codegen/functions/declared.py": "functions of the C library",
     "magmagraph/codegen/functions/scalar.py": "functions of the C library",
     "magmagraph/certificate/arithmetic.py": "a second account of them, for checks",

@@ -64,7 +64,8 @@ def _run(expression: str, dtype: np.dtype, *operands: np.ndarray) -> np.ndarray:
 
 def test_every_helper_compiles_without_warnings(tmp_path: Any) -> None:
     source = tmp_path / "all.c"
-    calls = "\n".join(f"/* {name} */" for name in HELPERS)
+    # Those of complex numbers are C++: tests/runtime/test_cuda_complex.py compiles them.
+    calls = "\n".join(f"/* {name} */" for name in HELPERS if "_c" not in name[-5:])
     source.write_text(
         f"#define _GNU_SOURCE\n#include <math.h>\n{SUPPORT_HEADER}\n{vector_math()}\n"
         + "".join(RATIONALS.values())

@@ -14,6 +14,7 @@ __all__ = [
     "apply_scalar",
     "combine_expression",
     "convert",
+    "has_function",
     "identity_expression",
     "is_floating",
     "load",
@@ -137,10 +138,23 @@ def apply_scalar(node: Node, operands: list[str]) -> str:
     assert rule is not None
     types = [each.dtype for each in node.inputs] or [node.dtype]
     dtype = ([each for each in types if is_floating(each)] or types)[-1]
+    if dtype.kind == "c" and node.op.scalar.complex:
+        rule = node.op.scalar.complex
     text = resolve(rule if isinstance(rule, str) else rule(dtype), dtype)
     letters = dict(zip("abcd", operands, strict=False))
     result = _OPERAND.sub(lambda match: letters[match.group(0)], text)
     return convert(result, dtype, node.dtype)
+
+
+def has_function(node: Node) -> bool:
+    """Return whether there is C for an elementwise node of its operands' dtypes."""
+    if node.op.scalar.expression is None:
+        return False
+    try:
+        apply_scalar(node, ["a"] * len(node.inputs))
+    except KeyError:
+        return False
+    return True
 
 
 def combine_expression(node: Node, dtype: np.dtype, kept: str, element: str) -> str:

@@ -23,7 +23,6 @@ from ..c.scalar import (
     apply_scalar,
     combine_expression,
     identity_expression,
-    is_floating,
     load,
     storage_type,
     store,
@@ -784,6 +783,6 @@ class CudaCode(RegionCode):
 
 def _is_count(value: np.generic, dtype: np.dtype) -> bool:
     """Return whether a constant looks like a number of elements."""
-    if not is_floating(dtype) or dtype.itemsize < 4:
+    if not is_float(dtype) or dtype.itemsize < 4:
         return False
     return FEWEST_COUNTED <= float(value) < 2**31 and float(value).is_integer()

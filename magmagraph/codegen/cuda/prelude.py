@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..functions import philox
+from ..functions.complex_numbers import COMPLEX_TYPES
 from ..functions.scalar import prelude
 from .arithmetic import DEFINITIONS, HALVES
 
@@ -118,6 +119,8 @@ def complete(text: str, count: int) -> str:
     """Return a whole source: the kernels of `text`, with arguments of up to `count` words."""
     parts = [_TYPES, _OVERLAP, f"struct mg_arguments {{ int64_t v[{count}]; }};"]
     helpers = prelude(text, _DEVICE)
+    if "mg_c64" in helpers + text or "mg_c128" in helpers + text:
+        parts.append(COMPLEX_TYPES)
     if "lgamma" in helpers or "lgamma" in text:
         parts.append(_LOG_GAMMA)
     parts += [part for word, part in HALVES.items() if f"mg_{word}" in text or f"_{word}(" in text]

@@ -344,7 +344,8 @@ def indexed(op: Op) -> bool:
 # C functions of a few instructions: what calls no other is cheaper to compute than to load.
 _CHEAP = frozenset(
     ("fabs", "maximum", "minimum", "lowest", "highest", "sqrt", "floor", "ceil", "rint", "trunc",
-     "left_shift", "right_shift", "copysign", "greater_or_nan", "less_or_nan")
+     "left_shift", "right_shift", "copysign", "greater_or_nan", "less_or_nan",
+     "real", "imag", "conj")
 )
 _CALL = re.compile(r"\$(\w+)")
 

@@ -19,7 +19,7 @@ from ...dtypes import complex_dtype, is_complex, real_dtype
 from ...errors import DTypeError
 from ...ir.docstrings import documented
 from ...ir.graph import Node
-from ...ir.op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample, Tests
+from ...ir.op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...ir.types import Type
 from ..convert import as_node, cast
 from ..leaf import constant
@@ -164,6 +164,7 @@ def part(
         onnx=onnx,
         rule=rule,
         evaluate=evaluate,
+        scalar=Scalar(f"${name}(a)"),
         gradient=gradient,
         function=function,
         dtypes=INEXACT,
@@ -223,6 +224,7 @@ MAKE_COMPLEX = Op(
     onnx=onnx_pairs.Pairs("", onnx_pairs.of_real),
     rule=_made_type,
     evaluate=_from_parts,
+    scalar=Scalar(lambda dtype: f"mg_c{16 * dtype.itemsize}(a, b)"),
     # Re(c (da + i db)) is Re(c) da - Im(c) db.
     gradient=lambda node, c: (real(c), -imag(c)),
     function=complex,

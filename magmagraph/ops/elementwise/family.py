@@ -283,6 +283,7 @@ def unary(
     module: str,
     evaluate: Callable[..., Any],
     scalar: ScalarRule,
+    complex_scalar: str = "",
     gradient: Gradient | None = None,
     no_gradient: str = "",
     notes: str = "",
@@ -312,6 +313,8 @@ def unary(
     epilogue, onnx
         Fields of the record; see `Op`. Default samples: `REAL`; default reference: the array
         expression in float64.
+    complex_scalar
+        `Scalar.complex` of the record.
     of_complex
         Computes the function of complex numbers, where the operation itself takes real ones only.
     """
@@ -348,7 +351,7 @@ def unary(
         doc=summary,
         rule=rule,
         evaluate=evaluate,
-        scalar=Scalar(scalar, epilogue=epilogue),
+        scalar=Scalar(scalar, complex_scalar, epilogue=epilogue),
         gradient=gradient,
         no_gradient=no_gradient,
         function=public,

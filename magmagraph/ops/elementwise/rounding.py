@@ -19,7 +19,9 @@ from .family import REAL, WHOLE, Unary, like_operand, numpy_named, to_bool, unar
 # Tests of single values. x - x is 0 for finite numbers and NaN for all others.
 
 
-def _test(name: str, what: str, result: str, scalar: str, onnx: Any) -> tuple[Unary, Op]:
+def _test(
+    name: str, what: str, result: str, scalar: str, onnx: Any, complex_scalar: str = ""
+) -> tuple[Unary, Op]:
     return unary(
         name,
         f"Tell where a value is {what}.",
@@ -30,6 +32,7 @@ def _test(name: str, what: str, result: str, scalar: str, onnx: Any) -> tuple[Un
         module=__name__,
         evaluate=numpy_named(name),
         scalar=scalar,
+        complex_scalar=complex_scalar,
         no_gradient="boolean valued",
         rule=to_bool,
         operand=as_node,
@@ -52,6 +55,7 @@ isinf, ISINF = _test(
     "[False,  True, False]",
     "a == a && a - a != 0",
     onnx_forms.test_of_floats("IsInf"),
+    complex_scalar="$isinf(a)",
 )
 isfinite, ISFINITE = _test(
     "isfinite", "neither infinite nor NaN", "[ True, False, False]", "a - a == 0",

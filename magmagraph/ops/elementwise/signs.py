@@ -55,6 +55,8 @@ _SIGNED_ZEROS = np.array([0.0, -0.0, 1.5, -np.inf, np.nan])
 def _absolute_scalar(dtype: np.dtype) -> str:
     if is_float(dtype):
         return "$fabs(a)"
+    if is_complex(dtype):
+        return "$absolute(a)"
     return "a < 0 ? -a : a" if is_integer(dtype) and not is_unsigned(dtype) else "a"
 
 

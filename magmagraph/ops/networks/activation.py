@@ -38,6 +38,7 @@ sigmoid, SIGMOID = unary(
     module=__name__,
     evaluate=_sigmoid,
     scalar="(T)1 / ((T)1 + $exp(-a))",
+    complex_scalar="$sigmoid(a)",
     gradient=lambda node, cotangent: (cotangent * (node * (1.0 - node)),),
     samples=lambda: [
         Sample((REAL,)),

@@ -13,6 +13,7 @@ the threads that `scipy.fft.set_workers` allows.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,19 @@ _INT64 = np.dtype(np.int64)
 # What norm= scales the other direction with: of the transposes.
 OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 _NORMS = {"norm": "Literal['backward', 'ortho', 'forward']"}
+
+
+def scale_of(norm: str, inverse: bool, count: int) -> float:
+    """Return what an unscaled transform of so many elements is multiplied by.
+
+    Examples
+    --------
+    >>> scale_of("backward", False, 8), scale_of("backward", True, 8), scale_of("ortho", True, 4)
+    (1.0, 0.125, 0.5)
+    """
+    if norm == "ortho":
+        return 1 / math.sqrt(count)
+    return 1 / count if inverse == (norm == "backward") else 1.0
 
 
 def at_least_one(call: Call, count: Extent, what: str) -> None:

@@ -32,11 +32,13 @@ from ..lowering.buffers import hinted_bytes
 from ..pipeline import Options
 from ..simplify.moments import shifted
 from .clusters import Cluster, Clusters
+from .complex_sums import parted
 from .forms import Forms, Made
 from .fusible import Fusible
 from .joins import ANOTHER_STEP, PATH_BUDGET, Joins
 from .pairs import paired
 from .recompute import recompute
+from .scaled_transforms import scaled_apart
 from .small_products import written_out
 from .taken import taken_last
 
@@ -48,9 +50,10 @@ ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a laun
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its fusible operations joined into ``fused`` nodes."""
     cpu = (taken_last, paired, written_out)
-    for rule in cpu if options.target.device == "cpu" else (shifted, paired, written_out):
+    gpu = (scaled_apart, parted, shifted, paired, written_out)
+    for rule in cpu if options.target.device == "cpu" else gpu:
         graph = rule(graph, trace, options)
-    facts = Fusible(graph, joins=options.target.device != "cpu")
+    facts = Fusible(graph, on_gpu=options.target.device != "cpu")
     if not facts.core:
         return graph
     clusters = Clusters(facts)

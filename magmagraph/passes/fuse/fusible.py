@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...codegen.c.scalar import has_function
 from ...codegen.region.joined import MOST_PARTS
 from ...dtypes import is_complex
 from ...ir.graph import Graph, Node
@@ -30,12 +31,14 @@ class Fusible:
     core
         Nodes that a region computes.
     joins
-        Whether regions read what pads, concatenations and rolls put together.
+        Whether regions read what pads, concatenations and rolls put together: on a GPU.
+    numbers
+        Whether regions compute with complex numbers: on a GPU.
     """
 
-    def __init__(self, graph: Graph, joins: bool = False) -> None:
+    def __init__(self, graph: Graph, on_gpu: bool = False) -> None:
         self.graph = graph
-        self.joins = joins
+        self.joins = self.numbers = on_gpu
         self.position = {node: i for i, node in enumerate(graph.nodes)}
         self.roots = set(graph.roots)
         self._moves: dict[Node, bool] = {}
@@ -49,7 +52,7 @@ class Fusible:
 
     def _is_core(self, node: Node) -> bool:
         op = node.op
-        if isinstance(node.type, tuple) or _is_complex(node):
+        if isinstance(node.type, tuple) or not self._has_numbers(node):
             return False
         if op.kind is Kind.ELEMENTWISE or op.kind is Kind.RANDOM:
             return op.scalar.expression is not None
@@ -58,6 +61,14 @@ class Fusible:
         if self.is_joined(node):
             return True
         return op.kind is Kind.INDEX and op.scalar.expression is not None
+
+    def _has_numbers(self, node: Node) -> bool:
+        """Return whether kernels are generated for the numbers of a node."""
+        if not _is_complex(node):
+            return True
+        if not self.numbers or node.op.reduction is not None:
+            return False
+        return node.op.kind is not Kind.ELEMENTWISE or has_function(node)
 
     def is_joined(self, node: Node) -> bool:
         """Return whether a region can read what the node puts together without it."""
@@ -90,10 +101,9 @@ class Fusible:
             cached = False
             if len(node.inputs) == 1 and node.op.kind in (Kind.LAYOUT, Kind.CONTROL):
                 operand = node.inputs[0]
-                if isinstance(operand.type, tuple) or isinstance(node.type, tuple):
+                tuples = isinstance(operand.type, tuple) or isinstance(node.type, tuple)
+                if tuples or not self._has_numbers(node):
                     cached = False
-                elif _is_complex(node):
-                    cached = False  # kernels are generated for real numbers only
                 elif node.op.layout.alias:
                     cached = without_ones(node) == without_ones(operand)
                 else:
@@ -124,7 +134,7 @@ class Fusible:
                 or node.shape
             ):
                 continue
-            if _is_complex(node):
+            if not self._has_numbers(node):
                 continue
             length = 1
             for operand in node.inputs:
@@ -172,7 +182,7 @@ class Fusible:
 
 
 def _is_complex(node: Node) -> bool:
-    """Return whether a node makes or reads complex numbers, which generated kernels do not."""
+    """Return whether a node makes or reads complex numbers."""
     return any(
         not isinstance(part.type, tuple) and is_complex(part.dtype) for part in (node, *node.inputs)
     )

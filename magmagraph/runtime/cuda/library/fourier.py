@@ -14,11 +14,11 @@ import numpy as np
 from ....codegen.steps import shape_of
 from ....ir.fallback import NO_ELEMENTS, Refused
 from ....ir.plan import Step
-from ....ops.signal.fourier_primitives import IRFFT, RFFT
+from ....ops.signal.fourier_primitives import IRFFT, RFFT, scale_of
 from ..launching.calls import LibraryCall
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 
-__all__ = ["Layout", "layout_of", "scale_of", "transform"]
+__all__ = ["Layout", "layout_of", "transform"]
 
 _TYPES = {  # of cuFFT (cufft.h), by the kind of transform and the bytes of a real number
     ("spectrum", 4): 0x29, ("half", 4): 0x2A, ("values", 4): 0x2C,
@@ -74,19 +74,6 @@ def layout_of(shape: tuple[int, ...], axes: tuple[int, ...], extents: tuple[int,
     if calls > _MOST_CALLS:
         raise Refused("the transforms before and behind the axes are too many calls of cuFFT")
     return Layout(extents, inside, batch, calls)
-
-
-def scale_of(norm: str, inverse: bool, count: int) -> float:
-    """Return what an unscaled transform of so many elements is multiplied by.
-
-    Examples
-    --------
-    >>> scale_of("backward", False, 8), scale_of("backward", True, 8), scale_of("ortho", True, 4)
-    (1.0, 0.125, 0.5)
-    """
-    if norm == "ortho":
-        return 1 / math.sqrt(count)
-    return 1 / count if inverse == (norm == "backward") else 1.0
 
 
 def transform(memory: PlanMemory, step: Step) -> LibraryCall:

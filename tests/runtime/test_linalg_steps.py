@@ -217,6 +217,16 @@ def test_a_failure_names_the_matrix_and_changes_nothing(place: int) -> None:
         assert float(count.value) == before + 1
 
 
+@pytest.mark.parametrize("order", [4, 9, 35])
+@pytest.mark.parametrize("pivot", [0, 2, -1])
+def test_an_indefinite_matrix_of_a_batch_is_named(order: int, pivot: int) -> None:
+    a = _definite((20,), order, "float64")
+    a[13, pivot, pivot] -= 100.0
+    x = mg.input("x", a.shape, "float64")
+    with pytest.raises(LinAlgError, match=r"matrix \[13\] of the batch \(20,\)"):
+        mg.function([x], mg.linalg.cholesky(x))(a)
+
+
 def test_singular_matrices_have_determinants() -> None:
     a = np.stack([np.ones((3, 3)), np.zeros((3, 3)), np.eye(3)])
     _compare(mg.linalg.det, np.linalg.det, a)

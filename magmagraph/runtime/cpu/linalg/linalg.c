@@ -11,6 +11,8 @@
 
 enum { MG_BY_MATRIX, MG_BY_FACTORS, MG_BY_TRIANGLE };
 
+enum { MG_AT_ONCE = 256 }; /* elements of each lane that are read, or written, together */
+enum { MG_TILE = MG_LANE_BYTES >= 64 ? 4 : 2 }; /* rows and columns; such tiles fit the registers */
 enum { MG_TURNS = 60 }; /* of the QL method for an eigenvalue; five are many */
 #define MG_EPSILON (sizeof(REAL) == 4 ? (REAL)FLT_EPSILON : (REAL)DBL_EPSILON)
 /* A fourth of the largest number: larger ones are left to LAPACK. */

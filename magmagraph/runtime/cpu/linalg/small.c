@@ -12,10 +12,16 @@
 static void NAME(load)(VEC* to, const REAL* from, const int64_t* offsets, int64_t stride,
                        int64_t first, int lanes, int64_t elements)
 {
+    const REAL* sources[LANES];
     for (int l = 0; l < LANES; l++) {
         int64_t i = first + (l < lanes ? l : lanes - 1);
-        const REAL* source = from + (offsets ? offsets[i] : i * stride);
-        for (int64_t e = 0; e < elements; e++) AT(to[e], l) = source[e];
+        sources[l] = from + (offsets ? offsets[i] : i * stride);
+    }
+    /* some elements of all lanes at a time, which stay in the first cache */
+    for (int64_t begin = 0; begin < elements; begin += MG_AT_ONCE) {
+        int64_t end = begin + MG_AT_ONCE < elements ? begin + MG_AT_ONCE : elements;
+        for (int l = 0; l < LANES; l++)
+            for (int64_t e = begin; e < end; e++) AT(to[e], l) = sources[l][e];
     }
 }
 
@@ -23,11 +29,15 @@ static void NAME(load)(VEC* to, const REAL* from, const int64_t* offsets, int64_
 static void NAME(store)(REAL* to, const VEC* from, int64_t first, int lanes, int64_t n,
                         int64_t columns, int64_t width, int64_t at)
 {
-    for (int l = 0; l < lanes; l++) {
-        REAL* target = to + (first + l) * n * width + at;
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < columns; j++)
-                target[i * width + j] = AT(from[i * columns + j], l);
+    int64_t rows = columns < MG_AT_ONCE ? MG_AT_ONCE / (columns + !columns) : 1;
+    for (int64_t begin = 0; begin < n; begin += rows) {
+        int64_t end = begin + rows < n ? begin + rows : n;
+        for (int l = 0; l < lanes; l++) {
+            REAL* target = to + (first + l) * n * width + at;
+            for (int64_t i = begin; i < end; i++)
+                for (int64_t j = 0; j < columns; j++)
+                    target[i * width + j] = AT(from[i * columns + j], l);
+        }
     }
 }
 
@@ -119,24 +129,43 @@ static uint64_t NAME(substitute)(const VEC* a, VEC* b, int n, int columns, int l
 }
 
 /* Factor A = L L^T from the lower triangle; the other one becomes zero. Returns a bit for each lane
-   that is not positive definite. */
+   that is not positive definite. A few columns at a time: what the ones before take from a tile of
+   them is summed up in registers. */
 static uint64_t NAME(cholesky)(VEC* a, int n)
 {
     uint64_t bad = 0;
-    for (int k = 0; k < n; k++) {
-        VEC root = a[k * n + k];
-        for (int l = 0; l < LANES; l++) {
-            REAL value = AT(root, l);
-            if (!(value > 0)) {
-                bad |= (uint64_t)1 << l;
-                value = 1;
-            }
-            AT(root, l) = MG_SQRT(value);
+    for (int first = 0; first < n; first += MG_TILE) {
+        int after = first + MG_TILE < n ? first + MG_TILE : n, i = first;
+        for (; after == first + MG_TILE && i + MG_TILE <= n; i += MG_TILE) {
+            VEC tile[MG_TILE][MG_TILE];
+            for (int r = 0; r < MG_TILE; r++)
+                for (int c = 0; c < MG_TILE; c++) tile[r][c] = a[(i + r) * n + first + c];
+            for (int k = 0; k < first; k++)
+                for (int r = 0; r < MG_TILE; r++)
+                    for (int c = 0; c < MG_TILE; c++)
+                        tile[r][c] -= a[(i + r) * n + k] * a[(first + c) * n + k];
+            for (int r = 0; r < MG_TILE; r++)
+                for (int c = 0; c < MG_TILE; c++) a[(i + r) * n + first + c] = tile[r][c];
         }
-        a[k * n + k] = root;
-        for (int i = k + 1; i < n; i++) a[k * n + i] = a[i * n + k] /= root;
-        for (int i = k + 1; i < n; i++)
-            NAME(subtract)(a + i * n + k + 1, a + k * n + k + 1, a[i * n + k], i - k);
+        for (; i < n; i++)
+            for (int c = first; c < after; c++) {
+                VEC sum = a[i * n + c];
+                for (int k = 0; k < first; k++) sum -= a[i * n + k] * a[c * n + k];
+                a[i * n + c] = sum;
+            }
+        for (int k = first; k < after; k++) {
+            VEC root = a[k * n + k];
+            for (int l = 0; l < LANES; l++) {
+                REAL value = AT(root, l);
+                bad |= (uint64_t)!(value > 0) << l;
+                AT(root, l) = MG_SQRT(value > 0 ? value : 1);
+            }
+            a[k * n + k] = root;
+            for (i = k + 1; i < n; i++) {
+                VEC factor = a[i * n + k] /= root;
+                for (int j = k + 1; j < after && j <= i; j++) a[i * n + j] -= factor * a[j * n + k];
+            }
+        }
     }
     for (int i = 0; i < n; i++)
         for (int j = i + 1; j < n; j++) a[i * n + j] = (VEC){0};

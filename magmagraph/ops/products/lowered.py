@@ -169,23 +169,33 @@ GEMM = Op(
 )
 
 
-def _syrk_type(call: Call, x: Type, *, transposed: bool) -> Type:
+def _syrk_type(call: Call, x: Type, *rest: Type, transposed: bool) -> Type:
     if x.ndim < 2:
         raise call.shape_error("an operand has fewer than two axes", need="(..., rows, columns)")
+    for other in rest:
+        if other != x:
+            raise call.shape_error(f"the second operand is {other}", need=str(x))
     order = x.shape[-2] if transposed else x.shape[-1]
     return Type(x.dtype, (*x.shape[:-2], order, order))
 
 
-def _syrk(xp: Any, x: Any, *, transposed: bool) -> Any:
+def _syrk(xp: Any, x: Any, *rest: Any, transposed: bool) -> Any:
     # NumPy hands a product of one array with its own transpose to BLAS as a rank-k update of one
     # triangle, and mirrors that.
     turned = xp.swapaxes(x, -1, -2)
-    return xp.matmul(x, turned) if transposed else xp.matmul(turned, x)
+    if not rest:
+        return xp.matmul(x, turned) if transposed else xp.matmul(turned, x)
+    (other,) = rest
+    product = xp.matmul(x, xp.swapaxes(other, -1, -2)) if transposed else xp.matmul(turned, other)
+    below = xp.tril(product)
+    return below + xp.swapaxes(xp.tril(product, -1), -1, -2)
 
 
-def _syrk_into(xp: Any, target: Any, x: Any, *, transposed: bool) -> None:
+def _syrk_into(xp: Any, target: Any, x: Any, *rest: Any, transposed: bool) -> None:
     turned = xp.swapaxes(x, -1, -2)
-    if transposed:
+    if rest:
+        target[...] = _syrk(xp, x, *rest, transposed=transposed)
+    elif transposed:
         xp.matmul(x, turned, out=target)
     else:
         xp.matmul(turned, x, out=target)
@@ -195,12 +205,12 @@ SYRK = Op(
     name="syrk",
     kind=Kind.LOWERED,
     dtypes=INEXACT,
-    doc="A^T A, or where transposed A A^T: one triangle computed, the other its mirror image.",
+    doc="A^T B that is symmetric (or A B^T): one triangle computed, the other its mirror image.",
     rule=_syrk_type,
     evaluate=_syrk,
     kernel=Kernel(into=_syrk_into),
     linalg=Linalg(facts=always(Facts.HERMITIAN)),
-    flops=lambda x, *, transposed: x.size * (x.shape[-2] if transposed else x.shape[-1]),
+    flops=lambda x, *rest, transposed: x.size * (x.shape[-2] if transposed else x.shape[-1]),
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
 )

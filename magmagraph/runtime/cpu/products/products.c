@@ -228,6 +228,55 @@ void mg_gemm(void** arguments)
     mg_leave_blas();
 }
 
+/* A product that is symmetric: panels of columns from the diagonal down, of about the same width,
+   and the part above the diagonal from the one below. */
+
+enum { MG_COLUMNS = 64, MG_PANELS = 8 }; /* of a panel, at least; of a product, at most */
+
+static void below_part(void* context, int64_t thread, int64_t threads)
+{
+    panels* shares = context;
+    (void)thread, (void)threads;
+    for (;;) {
+        int64_t i = atomic_fetch_add(&shares->next, 1), begin, end;
+        if (i >= shares->count) return;
+        product p = *shares->whole;
+        mg_split(p.n, MG_PANEL, i, shares->count, &begin, &end);
+        p.a += p.transpose_a ? begin : begin * p.lda;
+        p.b += p.transpose_b ? begin * p.ldb : begin;
+        p.c += begin * p.ldc + begin;
+        p.m -= begin;
+        p.n = end - begin;
+        multiply(&p);
+    }
+}
+
+MG_LOOPS static void mirror_part(void* context, int64_t thread, int64_t threads)
+{
+    const product* p = context;
+    int64_t begin, end, edge = 32;
+    mg_split(p->n, edge, thread, threads, &begin, &end);
+    for (int64_t above = begin; above < end; above += edge)
+        for (int64_t right = above; right < p->n; right += edge)
+            for (int64_t i = above; i < above + edge && i < end; i++)
+                for (int64_t j = right > i ? right : i + 1; j < right + edge && j < p->n; j++)
+                    p->c[i * p->ldc + j] = p->c[j * p->ldc + i];
+}
+
+/* out = op(A) op(B), which is symmetric; the arguments of a product without C. */
+void mg_symmetric(void** arguments)
+{
+    product p = read_product(arguments);
+    int64_t count = (p.n + MG_COLUMNS - 1) / MG_COLUMNS;
+    panels shares = { &p, count < MG_PANELS ? count : MG_PANELS, 0 };
+    mg_enter_blas();
+    begin_alone();
+    mg_share(below_part, &shares, blas.set_threads ? shares.count : 1, p.m * p.n * p.k / 6);
+    end_alone();
+    mg_leave_blas();
+    mg_share(mirror_part, &p, p.n * p.n / (1 << 15), p.n * p.n);
+}
+
 typedef struct {
     product first;
     const REAL* c;

@@ -4,8 +4,9 @@ Systems, factorizations, least squares, eigenvalues and singular values with the
 gradients: 10,000 matrices of order 4 to 64, and single ones up to 8192; a Kalman filter of 200
 steps with its gradient. ``--quick`` measures a part of them in float64. ``--brief`` measures a part
 within six minutes: batches of order 4 and 16 and 512 alone, in float32 and float64, and one batch
-in complex64; what ``--budget`` (unless given, 320 seconds) has no time for it names. ``--cuda`` measures all on a GPU. With ``--threads 1`` times
-are those of the processor, which other programs on the machine do not change.
+in complex64; what ``--budget`` (unless given, 320 seconds) has no time for it names. ``--cuda``
+measures all on a GPU. With ``--threads 1`` times are those of the processor, which other programs
+on the machine do not change.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ A chain ``A @ B @ C`` is bracketed by its number of multiplications, under the h
 dimensions. A batch of rows times one matrix is one product of all rows, and the sum over a batch of
 products is one product over all rows. A product of a matrix with its own transpose is computed by
 half, where it is large enough (BLAS's symmetric rank-k update); on a CPU so is one whose factors
-are multiplied by weights of the terms, ``x.T @ (w[:, None] * x)``. Systems with one matrix share one
-factorization, see `factorizations`. What a loop multiplies by the same matrix in every iteration is
-multiplied at once, before or after it, see `loops`. Integer products stay as they are: no library
-has them.
+are multiplied by weights of the terms, ``x.T @ (w[:, None] * x)``. Systems with one matrix share
+one factorization, see `factorizations`. What a loop multiplies by the same matrix in every
+iteration is multiplied at once, before or after it, see `loops`. Integer products stay as they are:
+no library has them.
 
 Numerics: `reassoc`. Another bracketing rounds differently.
 """

@@ -56,7 +56,6 @@ LONGEST_CHAIN = 12  # factors bracketed together; the search is cubic in them
 SMALLEST_ALPHA = -16.0  # a power of two: smaller scales stay where they keep a product in range
 SYRK_ORDER = 64  # rows from which a product with the own transpose is computed by half
 SYRK_WORK = 1 << 21  # and its multiplications
-WEIGHTED_ORDER = 128  # rows from which one with weights is, by panels of columns
 _SYRK_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -266,15 +265,6 @@ def _is_alike(weight: Node, axis: int) -> bool:
     return place < 0 or weight.shape[place] == 1
 
 
-def _no_weighted(match: Match) -> str | None:
-    if match.options.target.device != "cpu":
-        return "only the CPU has a kernel of symmetric products with weights"
-    order = _extent(match.root.shape[-1], match.options.hints)
-    if order < WEIGHTED_ORDER:
-        return f"{order} columns are too few to gain from panels below the diagonal"
-    return _no_syrk(match)
-
-
 def _weighted_gram(match: Match) -> Node:
     found = _weighted(match.root)
     assert found is not None
@@ -391,7 +381,7 @@ _LOWER = rules_by_operation(
         Rule("product of a matrix and its transpose", (MATMUL,), _gram, _no_syrk, looks=_is_gram),
         Rule(
             "product of a matrix and its weighted transpose", (MATMUL,), _weighted_gram,
-            _no_weighted, looks=lambda node: _weighted(node) is not None,
+            _no_syrk, looks=lambda node: _weighted(node) is not None,
         ),
         Rule("product to gemm", (MATMUL,), _lower, _integers, complex=True),
         Rule("transpose to gemm flag", (GEMM,), _flags, complex=True),

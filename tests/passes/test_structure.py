@@ -339,7 +339,7 @@ def test_products_with_the_own_transpose(rng: np.random.Generator) -> None:
     f = mg.function([x], [x.T @ x, x @ x.T])
     value = rng.normal(size=(200, 130)).astype(np.float32)
     found = f(value)
-    assert [step.node.op.name for step in f.plan.steps] == ["syrk", "syrk"]
+    assert [step.kernel for step in f.plan.steps] == ["syrk", "syrk"]
     wide = value.astype(np.float64)
     for one, other in zip(found, (wide.T @ wide, wide @ wide.T), strict=True):
         assert tolerance(canonical("float32"), "reassoc").close(one, other, np.abs(other).max())
@@ -357,12 +357,12 @@ def _weighted_products(x: Any, y: Any, w: Any, v: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("order", [128, 131, 200, 517])
+@pytest.mark.parametrize("order", [64, 131, 200, 517])
 def test_products_with_weights_compute_one_triangle(
     order: int, dtype: str, rng: np.random.Generator
 ) -> None:
-    arrays = [rng.normal(size=s) for s in ((150, order), (order, 150), (150,))]  # of any sign
-    arrays = [a.astype(dtype) for a in (*arrays, rng.uniform(0.5, 2.0, 150))]
+    arrays = [rng.normal(size=s) for s in ((520, order), (order, 520), (520,))]  # of any sign
+    arrays = [a.astype(dtype) for a in (*arrays, rng.uniform(0.5, 2.0, 520))]
     nodes = [mg.input(f"x{i}", a.shape, dtype) for i, a in enumerate(arrays)]
     f = mg.function(nodes, _weighted_products(*nodes))
     assert "gemm" not in {step.kernel for step in f.plan.steps}

@@ -1,4 +1,4 @@
-"""Symmetric products of two matrices on the CPU: what is below the diagonal, by BLAS."""
+"""Symmetric products of matrices on the CPU: what is below the diagonal, by BLAS."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ def _takes(node: Node) -> bool:
 def _refusal(node: Node, device: str) -> str | None:
     if device != "cpu":
         return "devices compute symmetric products by array expressions"
-    if len(node.inputs) == 1:
-        return "NumPy calls BLAS's symmetric update, which takes one matrix"
     if node.ndim != 2:
         return "batches of symmetric products are array expressions"
     return dtype_refusal(node)
@@ -31,8 +29,8 @@ def _refusal(node: Node, device: str) -> str | None:
 def _cpu(cells: StepArgs, step: Step, number: int) -> KernelArgs:
     from ..cpu.products.products import symmetric_step
 
-    a, b = step.inputs
-    out = step.outputs[0]
+    a, *rest = step.inputs
+    b, out = rest[0] if rest else a, step.outputs[0]
     transposed = step.node.attrs["transposed"]
     rows, columns = shape_of(a.type)
     n, k = (rows, columns) if transposed else (columns, rows)

@@ -205,6 +205,7 @@ def symmetric_step(
     """Return the step ``out = A.T @ B``, or where transposed ``A @ B.T``, which is symmetric.
 
     Only what is below the diagonal is computed, by panels of columns; the rest is its mirror image.
+    A and B may be one matrix.
 
     Parameters
     ----------

@@ -267,9 +267,14 @@ def _gemm(d: Arithmetic, k: Attributes, a: Any, b: Any, *rest: Any) -> Any:
     return _combined(k, _matmul(left, right), rest)
 
 
-def _syrk(d: Arithmetic, k: Attributes, x: Any) -> Any:
-    turned = np.swapaxes(x, -1, -2)
-    return _matmul(x, turned) if k["transposed"] else _matmul(turned, x)
+def _syrk(d: Arithmetic, k: Attributes, x: Any, *rest: Any) -> Any:
+    y = rest[0] if rest else x
+    if k["transposed"]:
+        product = _matmul(x, np.swapaxes(y, -1, -2))
+    else:
+        product = _matmul(np.swapaxes(x, -1, -2), y)
+    lower = np.tri(product.shape[-1], dtype=bool)
+    return np.where(lower, product, np.swapaxes(product, -1, -2))
 
 
 def _take(d: Arithmetic, k: Attributes, x: Any, at: Any) -> Any:

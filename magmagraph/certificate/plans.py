@@ -21,7 +21,7 @@ ALIASES = (
     "reshape", "recompute", "checkpoint", "checkpoint_name", "custom_gradient", "stop_gradient",
     "marker", "sent_when", "class_labels", "stateful",
 )  # operations whose result is their operand's memory
-FACTORS = {"gemm": 2, "matmul": 2, "syrk": 1, "gemv_sum": 1}  # operands that are read throughout
+FACTORS = {"gemm": 2, "matmul": 2, "syrk": 2, "gemv_sum": 1}  # operands that are read throughout
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all")
 MOVING = (
     "slice", "place", "concatenate", "join_pieces", "broadcast_to", "take",

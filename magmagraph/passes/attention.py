@@ -62,7 +62,7 @@ from ..ops.elementwise.bits import logical_and, logical_not
 from ..ops.elementwise.comparison import EQUAL, WHERE
 from ..ops.elementwise.math import EXP, LOG
 from ..ops.leaf import CONSTANT, constant
-from ..ops.networks.attention import ROWS
+from ..ops.networks.attention import FULL_BYTES, FULL_SCORES, ROWS
 from ..ops.products.contraction import MATMUL
 from ..ops.reduction.primitives import SUM
 from ..ops.shape.arrange import RESHAPE, reshape, swapaxes
@@ -79,9 +79,8 @@ RULE = "attention without scores"
 BLOCK = 256  # queries, and keys, that the CPU takes at once
 LOWEST = -1e9  # a finite score that hides a key as -inf does
 LARGEST_MASK = 1 << 24  # elements of a mask that are evaluated, to see whether it is causal
-# Scores of a head, and bytes of all scores, up to which two products and a softmax are faster: on a
-# CPU, where blocks are array expressions of small products, and on a device.
-CPU_SCORES, CPU_BYTES = 1 << 20, 512 << 20
+# Scores of a head, and bytes of all scores, up to which two products and a softmax are faster on a
+# device; a CPU has the limits of `algorithm="auto"`.
 DEVICE_SCORES, DEVICE_BYTES = 1 << 14, 1 << 20
 
 
@@ -443,7 +442,7 @@ def _no_gain(site: _Site, options: Options) -> str | None:
     """Return why the target computes it as it is, or None."""
     rows, columns = (hinted(extent, options.hints) for extent in site.shape[-2:])
     cpu = options.target.device == "cpu"
-    least, bytes_ = (CPU_SCORES, CPU_BYTES) if cpu else (DEVICE_SCORES, DEVICE_BYTES)
+    least, bytes_ = (FULL_SCORES, FULL_BYTES) if cpu else (DEVICE_SCORES, DEVICE_BYTES)
     if rows * columns <= least:
         return f"{rows * columns} scores a head, up to {least} are faster at once"
     if _bytes(site, options) <= bytes_:

@@ -19,10 +19,11 @@ After::
 A chain ``A @ B @ C`` is bracketed by its number of multiplications, under the hinted sizes of named
 dimensions. A batch of rows times one matrix is one product of all rows, and the sum over a batch of
 products is one product over all rows. A product of a matrix with its own transpose is computed by
-half, where it is large enough (BLAS's symmetric rank-k update). Systems with one matrix share one
-factorization, see `factorizations`. What a loop multiplies by the same matrix in every iteration is
-multiplied at once, before or after it, see `loops`. Integer products stay as they are: no library
-has them.
+half, where it is large enough (BLAS's symmetric rank-k update); on a CPU so is one whose factors
+are multiplied by weights of the terms, ``x.T @ (w[:, None] * x)``. Systems with one matrix share
+one factorization, see `factorizations`. What a loop multiplies by the same matrix in every
+iteration is multiplied at once, before or after it, see `loops`. Integer products stay as they are:
+no library has them.
 
 Numerics: `reassoc`. Another bracketing rounds differently.
 """
@@ -38,7 +39,7 @@ from ..dtypes import is_inexact
 from ..ir.graph import Graph, Node, Trace
 from ..ir.op import Kind
 from ..ir.types import Shape
-from ..ops.elementwise.arithmetic import MULTIPLY
+from ..ops.elementwise.arithmetic import DIVIDE, MULTIPLY
 from ..ops.products.contraction import MATMUL
 from ..ops.products.lowered import GEMM, SYRK, gemm
 from ..ops.reduction.primitives import SUM
@@ -227,6 +228,50 @@ def _gram(match: Match) -> Node:
     return SYRK(left, transposed=True)
 
 
+def _weighted(node: Node) -> tuple[Node, Node, bool] | None:
+    """Return the factors of a symmetric product with weights, and whether rows meet rows."""
+    a, b = node.inputs
+    if a.ndim != 2 or b.ndim != 2 or swaps_last_two(a) == swaps_last_two(b):
+        return None
+    transposed = swaps_last_two(b)
+    left, right = (a, b.inputs[0]) if transposed else (a.inputs[0], b)
+    axis = 0 if transposed else 1  # along which weights are alike
+    if left is right or _unweighted(left, axis) is not _unweighted(right, axis):
+        return None
+    return left, right, transposed
+
+
+def _unweighted(node: Node, axis: int) -> Node:
+    """Return a matrix without the factors and divisors that are alike along an axis."""
+    while node.op in (MULTIPLY, DIVIDE):
+        matrix, *others = node.inputs
+        if node.op is MULTIPLY and not _is_whole(matrix, node):
+            others, matrix = [matrix], others[0]
+        if not (_is_whole(matrix, node) and _is_alike(others[0], axis)):
+            break
+        node = matrix
+    return node
+
+
+def _is_whole(matrix: Node, like: Node) -> bool:
+    return matrix.type == like.type and matrix.op is not BROADCAST_TO
+
+
+def _is_alike(weight: Node, axis: int) -> bool:
+    """Return whether a factor of a matrix has the same value everywhere along an axis."""
+    if weight.op is BROADCAST_TO:
+        weight = weight.inputs[0]
+    place = weight.ndim - 2 + axis
+    return place < 0 or weight.shape[place] == 1
+
+
+def _weighted_gram(match: Match) -> Node:
+    found = _weighted(match.root)
+    assert found is not None
+    left, right, transposed = found
+    return SYRK(left, right, transposed=transposed)
+
+
 def _flags(match: Match) -> Node | None:
     """Take transposes of operands into the flags (they appear after other rules)."""
     node = match.root
@@ -334,6 +379,10 @@ _CHAIN = rules_by_operation(
 _LOWER = rules_by_operation(
     [
         Rule("product of a matrix and its transpose", (MATMUL,), _gram, _no_syrk, looks=_is_gram),
+        Rule(
+            "product of a matrix and its weighted transpose", (MATMUL,), _weighted_gram,
+            _no_syrk, looks=lambda node: _weighted(node) is not None,
+        ),
         Rule("product to gemm", (MATMUL,), _lower, _integers, complex=True),
         Rule("transpose to gemm flag", (GEMM,), _flags, complex=True),
         Rule("scale to gemm alpha", (GEMM,), _scaled_factor, looks=_looks_scaled),

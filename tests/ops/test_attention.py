@@ -211,15 +211,38 @@ def _uses_rows(node: mg.Node) -> bool:
 
 
 def test_auto_takes_rows_where_scores_are_many() -> None:
-    few, many = mg.input("few", (1, 64, 4)), mg.input("many", (1, 2048, 4))
-    x = mg.input("named", (1, "n", 4))
+    few, many = mg.input("few", (1, 64, 4)), mg.input("many", (33, 2048, 4))
+    x = mg.input("named", (33, "n", 4))
     attend = mg.scaled_dot_product_attention
     assert not _uses_rows(attend(few, few, few))
-    assert not _uses_rows(attend(few, many, many))
-    assert _uses_rows(attend(many, many, many))
+    assert _uses_rows(attend(many, many, many))  # 528 MiB of scores
+    assert not _uses_rows(attend(many[:32], many[:32], many[:32]))  # 512 MiB
+    assert not _uses_rows(attend(many, many[:, :512], many[:, :512]))
     assert not _uses_rows(attend(many, many, many, dropout=0.1))
     assert not _uses_rows(attend(x, x, x))
     assert ROWS.kind is ROWS_GRADIENT.kind is Kind.CONTRACTION
+
+
+def test_auto_counts_all_heads_that_share_keys() -> None:
+    queries, keys = mg.input("q", (2, 64, 1100, 4)), mg.input("k", (2, 4, 1100, 4))
+    attend = mg.scaled_dot_product_attention
+    assert _uses_rows(attend(queries, keys, keys))
+    assert not _uses_rows(attend(queries[:, :4], keys, keys))
+    half = [mg.cast(x, "bfloat16") for x in (queries, keys)]
+    assert _uses_rows(attend(half[0], half[1], half[1]))
+    assert not _uses_rows(attend(half[0][:, :4], half[1], half[1]))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_auto_holds_no_scores_where_a_device_has_a_kernel(groups: int) -> None:
+    q = mg.input("q", (4, 6, 1024, 64), "bfloat16")
+    k, v = (mg.input(name, (4, 6 // groups, 1024, 64), "bfloat16") for name in "kv")
+    y = mg.scaled_dot_product_attention(q, k, v, causal=True)
+    slopes = mg.grad(mg.sum(mg.cast(y, "float32") ** 2), [q, k, v])
+    step = mg.function([q, k, v], [y, *slopes], target=mg.Target.made_up("h200"))
+    steps = step.plan.steps
+    assert [each.kernel for each in steps].count("attention") == 2
+    assert max(value.type.bytes for each in steps for value in each.outputs) < 4 * 6 * 1024 * 1024
 
 
 def test_dropout_keeps_the_mean() -> None:

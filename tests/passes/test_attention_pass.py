@@ -23,8 +23,8 @@ H200 = mg.Target.made_up("h200")
 
 @pytest.fixture(autouse=True)
 def few_scores_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_pass, "CPU_SCORES", 0)
-    monkeypatch.setattr(attention_pass, "CPU_BYTES", 0)
+    monkeypatch.setattr(attention_pass, "FULL_SCORES", 0)
+    monkeypatch.setattr(attention_pass, "FULL_BYTES", 0)
 
 
 def turned(x: Node) -> Node:

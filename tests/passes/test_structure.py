@@ -339,11 +339,75 @@ def test_products_with_the_own_transpose(rng: np.random.Generator) -> None:
     f = mg.function([x], [x.T @ x, x @ x.T])
     value = rng.normal(size=(200, 130)).astype(np.float32)
     found = f(value)
-    assert [step.node.op.name for step in f.plan.steps] == ["syrk", "syrk"]
+    assert [step.kernel for step in f.plan.steps] == ["syrk", "syrk"]
     wide = value.astype(np.float64)
     for one, other in zip(found, (wide.T @ wide, wide @ wide.T), strict=True):
         assert tolerance(canonical("float32"), "reassoc").close(one, other, np.abs(other).max())
         np.testing.assert_array_equal(one, one.T)
+
+
+def _weighted_products(x: Any, y: Any, w: Any, v: Any) -> list[Any]:
+    """Return products of two matrices with themselves and weights, in several spellings."""
+    scaled = x * w[:, None]
+    return [
+        x.T @ (w[:, None] * x), scaled.T @ x, (x / v[:, None]).T @ (w[:, None] * x),
+        (w[:, None] * x * v[:, None]).T @ x, scaled.T @ scaled,
+        y @ (y * w).T, (y / v * w) @ y.T, x.T @ (0.5 * x),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("order", [64, 131, 200, 517])
+def test_products_with_weights_compute_one_triangle(
+    order: int, dtype: str, rng: np.random.Generator
+) -> None:
+    arrays = [rng.normal(size=s) for s in ((520, order), (order, 520), (520,))]  # of any sign
+    arrays = [a.astype(dtype) for a in (*arrays, rng.uniform(0.5, 2.0, 520))]
+    nodes = [mg.input(f"x{i}", a.shape, dtype) for i, a in enumerate(arrays)]
+    f = mg.function(nodes, _weighted_products(*nodes))
+    assert "gemm" not in {step.kernel for step in f.plan.steps}
+    exact = _weighted_products(*[a.astype(np.float64) for a in arrays])
+    for found, expected in zip(f(*arrays), exact, strict=True):
+        assert tolerance(canonical(dtype), "reassoc").close(
+            found, expected, np.abs(expected).max()
+        )
+        np.testing.assert_array_equal(found, found.T)
+
+
+def test_products_with_weights_that_are_not_symmetric_stay(rng: np.random.Generator) -> None:
+    x, z = (mg.input(name, (160, 160), "float64") for name in "xz")
+    w = mg.input("w", (160,), "float64")
+    others = [
+        x.T @ (w * x), x @ (w[:, None] * x).T, x.T @ (w[:, None] * z), x.T @ (x * z),
+        x @ (w[:, None] * x), x.T @ mg.broadcast_to(w[:, None], x.shape),
+    ]  # fmt: skip
+    f = mg.function([x, z, w], others)
+    assert not {"syrk"} & {step.node.op.name for step in f.plan.steps}
+    a, b, c = (rng.normal(size=s) for s in ((160, 160), (160, 160), (160,)))
+    for found, expected in zip(
+        f(a, b, c),
+        [
+            a.T @ (c * a), a @ (c[:, None] * a).T, a.T @ (c[:, None] * b), a.T @ (a * b),
+            a @ (c[:, None] * a), a.T @ np.broadcast_to(c[:, None], a.shape),
+        ],
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_products_with_weights_in_programs(rng: np.random.Generator) -> None:
+    x, w = mg.input("x", ("m", 140), "float64"), mg.input("w", ("m",), "float64")
+    y = mg.input("y", ("m",), "float64")
+    t = mg.exp(w)[:, None] * x
+    fit = mg.linalg.solve(x.T @ t + 0.1 * mg.eye(140, dtype="float64"), t.T @ y)
+    f = mg.function([x, w, y], [fit, mg.grad(mg.sum(fit**2), w)])
+    assert "syrk" in {step.kernel for step in f.plan.steps}
+    plain = mg.function([x, w, y], [fit, mg.grad(mg.sum(fit**2), w)], skip=["contract"])
+    for rows in (900, 333):
+        a, b, c = (rng.normal(size=s) for s in ((rows, 140), (rows,), (rows,)))
+        expected = plain(a, b, c)
+        for one, other in zip(f(a, b, c), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
 
 
 def test_small_products_with_the_own_transpose_are_plain() -> None:

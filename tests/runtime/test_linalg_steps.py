@@ -133,22 +133,71 @@ def test_batches_broadcast() -> None:
     _compare(mg.linalg.solve, np.linalg.solve, a, b[0, 0])
 
 
+def _check_eigenvalues(a: np.ndarray, scale: float, uplo: str = "L") -> None:
+    """Compare eigenvalues with NumPy's of float64, and check the vectors by what they solve."""
+    x = mg.input("x", a.shape, a.dtype)
+    f = mg.function([x], [*mg.linalg.eigh(x, uplo), mg.linalg.eigvalsh(x, uplo)])
+    assert {step.kernel for step in f.plan.steps} == {"linalg"}
+    values, vectors, alone = map(np.asarray, f(a))
+    exact = a.astype(np.float64)
+    expected = np.linalg.eigvalsh(exact / scale, uplo)
+    order = a.shape[-1]
+    bound = 8 * np.finfo(a.dtype).eps * order * max(np.abs(expected).max(), 1.0)
+    with np.errstate(under="ignore"):
+        values, alone = values / scale, alone / scale
+    assert np.abs(values - expected).max() <= bound
+    assert np.abs(alone - expected).max() <= bound
+    assert (np.diff(values, axis=-1) >= 0).all()
+    wide = vectors.astype(np.float64)
+    assert np.abs(np.swapaxes(wide, -1, -2) @ wide - np.eye(order)).max() <= bound
+    assert np.abs(exact / scale @ wide - wide * values[..., None, :]).max() <= bound
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e30])
 def test_eigenvalues_at_any_scale(dtype: str, scale: float) -> None:
     random = np.random.default_rng(3)
-    for order in (1, 2, 5, 16):
+    for order in (1, 2, 3, 5, 16, 33):
         a = random.normal(size=(40, order, order))
         if order > 2:
             a[..., 0, 1:] = a[..., 1:, 0] = 0  # a vector that is one of the axes
         a[0] = np.eye(order)  # all are equal
         a = ((a + np.swapaxes(a, -1, -2)) * scale).astype(dtype)
-        x = mg.input("x", a.shape, dtype)
-        f = mg.function([x], mg.linalg.eigvalsh(x))
-        assert [step.kernel for step in f.plan.steps] == ["linalg"]
-        expected = np.linalg.eigvalsh(a.astype(np.float64))
-        bound = 8 * np.finfo(dtype).eps * order * np.abs(expected).max()
-        assert np.abs(f(a) - expected).max() <= bound
+        _check_eigenvalues(a, scale)
+
+
+@pytest.mark.parametrize("uplo", ["L", "U"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_eigenvalues_of_matrices_that_fall_apart(dtype: str, uplo: str) -> None:
+    # Lanes of one vector end at different places, and some have nothing to do.
+    powers = 10.0 ** -np.arange(0, 36, 6)
+    one = np.eye(6)
+    cases = [
+        np.zeros((6, 6)), one, np.diag(powers), np.diag(powers[::-1]), np.ones((6, 6)),
+        np.outer(powers, powers), one[::-1], np.eye(6, k=1) + np.eye(6, k=-1),
+        np.diag([1.0, 1.0, 1.0, 2.0, 2.0, 2.0]), np.kron(np.eye(3), [[0.0, 1.0], [1.0, 0.0]]),
+        np.kron(np.eye(2), [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]),
+        np.diag([1.0, 0, 0, 0, 0, 0]) + 1e-30 * (1 - one), one + 1e-9 * np.ones((6, 6)),
+        1e-30 * (np.eye(6, k=1) + np.eye(6, k=-1)) + np.diag([1.0, 0, 0, 0, 0, 1.0]),
+        np.diag(powers) - 0.5 * (np.eye(6, k=1) + np.eye(6, k=-1)), one - np.ones((6, 6)) / 6,
+    ]  # fmt: skip
+    _check_eigenvalues(np.array(cases).astype(dtype), 1.0, uplo)
+    for least in (np.finfo(dtype).smallest_subnormal, np.finfo(dtype).tiny):
+        x = mg.input("x", (16, 3, 3), dtype)
+        values = mg.function([x], mg.linalg.eigh(x)[0])(np.full((16, 3, 3), least, dtype))
+        np.testing.assert_allclose(values[:, 2], 3 * least, rtol=0.5)
+
+
+def test_eigenvectors_of_a_batch_of_unknown_size(rng: np.random.Generator) -> None:
+    x = mg.input("x", ("b", 5, 5), "float64")
+    values, vectors = mg.linalg.eigh(x)
+    f = mg.function([x], [values, mg.grad(mg.sum(vectors**4) + mg.sum(values**3), x)])
+    a = rng.normal(size=(70, 5, 5))
+    a = a + np.swapaxes(a, -1, -2)
+    many = f(a)  # by the kernels of batches; one alone by LAPACK
+    for place in (0, 66):
+        for found, one in zip(many, f(a[place : place + 1]), strict=True):
+            np.testing.assert_allclose(found[place], one[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("place", [0, 7, 19])
@@ -168,6 +217,16 @@ def test_a_failure_names_the_matrix_and_changes_nothing(place: int) -> None:
         assert float(count.value) == before + 1
 
 
+@pytest.mark.parametrize("order", [4, 9, 35])
+@pytest.mark.parametrize("pivot", [0, 2, -1])
+def test_an_indefinite_matrix_of_a_batch_is_named(order: int, pivot: int) -> None:
+    a = _definite((20,), order, "float64")
+    a[13, pivot, pivot] -= 100.0
+    x = mg.input("x", a.shape, "float64")
+    with pytest.raises(LinAlgError, match=r"matrix \[13\] of the batch \(20,\)"):
+        mg.function([x], mg.linalg.cholesky(x))(a)
+
+
 def test_singular_matrices_have_determinants() -> None:
     a = np.stack([np.ones((3, 3)), np.zeros((3, 3)), np.eye(3)])
     _compare(mg.linalg.det, np.linalg.det, a)
@@ -184,6 +243,9 @@ def test_eigenvalues_refuse_what_is_not_finite(value: float) -> None:
     a[2, 1, 1] = value
     with pytest.raises(LinAlgError, match=r"matrix \[2\] of the batch \(4,\) holds NaN or inf"):
         mg.function([x], mg.linalg.eigvalsh(x))(a)
+    x, a = mg.input("x", (20, 3, 3)), np.concatenate([a] * 5)
+    with pytest.raises(LinAlgError, match=r"matrix \[2\] of the batch \(20,\) holds NaN or inf"):
+        mg.function([x], mg.linalg.eigh(x)[1])(a)
 
 
 def test_a_loop_stays_in_c_and_names_the_iteration_that_failed() -> None:

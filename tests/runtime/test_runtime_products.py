@@ -17,6 +17,7 @@ from magmagraph.runtime.cpu.products.products import (
     copy_step,
     gemm_step,
     gemv_step,
+    symmetric_step,
     zero_step,
 )
 from magmagraph.runtime.cpu.support import Program, address_of, support
@@ -88,6 +89,28 @@ def test_gemm_with_all_transposes(interface, rng, dtype):
         )  # fmt: skip
         Program([step]).run()
         np.testing.assert_array_equal(out, (a.T if ta else a) @ (b.T if tb else b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_symmetric_products(interface, rng, dtype, count):
+    sizes = [(1, 1), (5, 0), (31, 7), (33, 257), (100, 300), (130, 1024), (300, 40)]
+    before = threads.get_threads()
+    threads.set_threads(count)
+    try:
+        for (n, k), transposed in itertools.product(sizes, (False, True)):
+            x = _whole(rng, (n, k) if transposed else (k, n), dtype)
+            y = x * _whole(rng, (k,) if transposed else (k, 1), dtype)
+            for other in (x, y):
+                out = np.full((n, n), np.nan, dtype)
+                step = symmetric_step(
+                    dtype, address_of(out), address_of(x), address_of(other), n, k,
+                    transposed=transposed,
+                )  # fmt: skip
+                Program([step]).run()
+                np.testing.assert_array_equal(out, x @ other.T if transposed else x.T @ other)
+    finally:
+        threads.set_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

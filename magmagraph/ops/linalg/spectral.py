@@ -165,7 +165,8 @@ def eigh(
 
     Notes
     -----
-    Eigenvectors are determined up to a sign (a phase, where complex). Where eigenvalues agree to
+    Eigenvectors are determined up to a sign (a phase, where complex); of one matrix on a CPU it is
+    LAPACK's, of batches of small ones it need not be. Where eigenvalues agree to
     within 16 eps of the largest they are determined up to a rotation, and the gradient takes the
     quotient by their difference as 0: right for all that does not depend on the rotation, as are
     sums of equal eigenvalues and projections onto their space. A function of a matrix made as

@@ -39,8 +39,9 @@ from .masks import seen
 
 __all__ = ["scaled_dot_product_attention"]
 _ALGORITHMS = ("auto", "full", "rows")
-_LARGEST_FULL = 2**20  # scores of a head; above, "auto" takes them by rows
-_LARGEST_HALF = 2**16  # of 16-bit floats, for which devices have kernels
+# Scores of a head, and bytes of all scores, up to which two products and a softmax are faster where
+# blocks are array expressions of small products. "auto" takes rows above both.
+FULL_SCORES, FULL_BYTES = 1 << 20, 512 << 20
 
 
 # The composed form. Queries are scaled and have an axis of groups: the heads that share keys.
@@ -280,8 +281,10 @@ def scaled_dot_product_attention(
         "full" computes all scores at once. "rows" never holds more than a block of them: memory
         beside the operands grows with the lengths, not with their product. It computes the scores
         again for the gradient; a second derivative goes through the full form. "auto" takes rows
-        where a head has more than 2**20 scores (2**16 of 16-bit floats), as far as extents are
-        known when the graph is built, and there is no dropout.
+        where a head has more than 2**20 scores and all scores together more than 512 MiB (16-bit
+        floats have scores of float32), and there is no dropout. If extents are not known when the
+        graph is built, and for devices with a kernel for it, the compiler decides: its pass
+        `attention` takes rows under the same rule on a CPU, and far earlier with such a kernel.
     block
         Of "rows": the most queries, and keys, that are taken at once.
 
@@ -332,7 +335,9 @@ def scaled_dot_product_attention(
     idle = isinstance(dropout, (int, float)) and dropout == 0
     if algorithm == "auto":
         count = length * k.shape[-2]
-        large = isinstance(count, int) and count > (_LARGEST_HALF if half else _LARGEST_FULL)
+        size = dims.size(q.shape[:-1]) * k.shape[-2] * q.dtype.itemsize
+        known = isinstance(count, int) and isinstance(size, int)
+        large = known and count > FULL_SCORES and size > FULL_BYTES
         algorithm = "rows" if large and idle else "full"
     if algorithm == "rows" and half and held is None:
         q, k, v = cast(q, given[0].dtype), given[1], given[2]  # devices have kernels of 16 bits

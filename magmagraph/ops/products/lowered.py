@@ -169,23 +169,32 @@ GEMM = Op(
 )
 
 
-def _syrk_type(call: Call, x: Type, *, transposed: bool) -> Type:
+def _syrk_type(call: Call, x: Type, *rest: Type, transposed: bool) -> Type:
     if x.ndim < 2:
         raise call.shape_error("an operand has fewer than two axes", need="(..., rows, columns)")
+    for other in rest:
+        if other != x:
+            raise call.shape_error(f"the second operand is {other}", need=str(x))
     order = x.shape[-2] if transposed else x.shape[-1]
     return Type(x.dtype, (*x.shape[:-2], order, order))
 
 
-def _syrk(xp: Any, x: Any, *, transposed: bool) -> Any:
+def _syrk(xp: Any, x: Any, *rest: Any, transposed: bool) -> Any:
     # NumPy hands a product of one array with its own transpose to BLAS as a rank-k update of one
     # triangle, and mirrors that.
-    transpose = xp.swapaxes(x, -1, -2)
-    return xp.matmul(x, transpose) if transposed else xp.matmul(transpose, x)
+    (other,) = rest or (x,)
+    left, right = (x, other.swapaxes(-1, -2)) if transposed else (x.swapaxes(-1, -2), other)
+    product = xp.matmul(left, right)
+    if not rest:
+        return product
+    return xp.tril(product) + xp.tril(product, -1).swapaxes(-1, -2)
 
 
-def _syrk_into(xp: Any, target: Any, x: Any, *, transposed: bool) -> None:
+def _syrk_into(xp: Any, target: Any, x: Any, *rest: Any, transposed: bool) -> None:
     transpose = xp.swapaxes(x, -1, -2)
-    if transposed:
+    if rest:
+        target[...] = _syrk(xp, x, *rest, transposed=transposed)
+    elif transposed:
         xp.matmul(x, transpose, out=target)
     else:
         xp.matmul(transpose, x, out=target)
@@ -195,12 +204,12 @@ SYRK = Op(
     name="syrk",
     kind=Kind.LOWERED,
     dtypes=INEXACT,
-    doc="A^T A, or where transposed A A^T: one triangle computed, the other its mirror image.",
+    doc="A^T B that is symmetric (or A B^T): one triangle computed, the other its mirror image.",
     rule=_syrk_type,
     evaluate=_syrk,
     kernel=Kernel(into=_syrk_into),
     linalg=Linalg(facts=always(Facts.HERMITIAN)),
-    flops=lambda x, *, transposed: x.size * (x.shape[-2] if transposed else x.shape[-1]),
+    flops=lambda x, *rest, transposed: x.size * (x.shape[-2] if transposed else x.shape[-1]),
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
 )

@@ -17,6 +17,7 @@ _FILES = (
     "gemm_fused",
     "gemm_int8",
     "gemv",
+    "syrk",
     "convolution",
     "pooling",
     "attention",

@@ -59,10 +59,11 @@ _FUNCTIONS: dict[Op, tuple[str, str]] = {
     LSTSQ_SOLUTION: ("least_squares", "matrix"),
     ADJUGATE: ("adjugate", "matrix"),
 }
-# Their results are vectors, whose signs are LAPACK's, as NumPy gives them.
+# Their results are vectors. Of one matrix the signs are LAPACK's, as NumPy gives them.
 _WITH_VECTORS = (EIGH, QR, SVD)
+_ALONE: dict[Op, int] = {EIGH: 0, EIGVALSH: 16}  # instead of `_ALWAYS`
 _LEAST = (LSTSQ, LSTSQ_SOLUTION)
-_BY_LAPACK = (EIGH, SVD, SVDVALS, PINV, *_LEAST, ADJUGATE)
+_BY_LAPACK = (SVD, SVDVALS, PINV, *_LEAST, ADJUGATE)
 
 
 def _takes(node: Node) -> bool:
@@ -88,7 +89,7 @@ def _refusal(node: Node, device: str) -> str | None:
 def _refusal_of_gpus(node: Node, operand: Type) -> str | None:
     from ...codegen.cuda.matrices_code import LARGEST
 
-    if node.op in (EIGVALSH, QR, QR_R, *_BY_LAPACK):
+    if node.op in (EIGH, EIGVALSH, QR, QR_R, *_BY_LAPACK):
         return "the GPU has no kernel for it; cuSOLVER is called through CuPy"
     if operand.dtype not in BLAS:
         return f"kernels compute in float32 and float64, not {operand.dtype.name}"
@@ -102,7 +103,7 @@ def _refusal_of_gpus(node: Node, operand: Type) -> str | None:
 
 def _is_small(op: Op, operand: Type, batch: Shape) -> bool | None:
     """Return whether the generated kernels of small matrices run it; None where sizes decide."""
-    from ..cpu.linalg.linalg import largest_order
+    from ..cpu.sources import SMALL_ORDER
 
     if op in _BY_LAPACK or operand.dtype not in BLAS:
         return False
@@ -110,9 +111,9 @@ def _is_small(op: Op, operand: Type, batch: Shape) -> bool | None:
     if not (isinstance(rows, int) and isinstance(order, int)):
         return None
     longer = max(rows, order)
-    if longer > largest_order(name) or (rows != order and name != "qr"):
+    if longer > SMALL_ORDER or (rows != order and name != "qr"):
         return False
-    if longer <= _ALWAYS:
+    if longer <= _ALONE.get(op, _ALWAYS):
         return True
     return count * operand.dtype.itemsize >= _LINE if isinstance(count, int) else None
 

@@ -11,9 +11,11 @@
 
 enum { MG_BY_MATRIX, MG_BY_FACTORS, MG_BY_TRIANGLE };
 
-enum { MG_SWEEPS = 30 }; /* of rotations; ten are many */
+enum { MG_AT_ONCE = 256 }; /* elements of each lane that are read, or written, together */
+enum { MG_TILE = MG_LANE_BYTES >= 64 ? 4 : 2 }; /* rows and columns; such tiles fit the registers */
+enum { MG_TURNS = 60 }; /* of the QL method for an eigenvalue; five are many */
 #define MG_EPSILON (sizeof(REAL) == 4 ? (REAL)FLT_EPSILON : (REAL)DBL_EPSILON)
-/* A fourth of the largest number: rotations add up two or three. */
+/* A fourth of the largest number: larger ones are left to LAPACK. */
 #define MG_LARGEST (sizeof(REAL) == 4 ? (REAL)(FLT_MAX / 4) : (REAL)(DBL_MAX / 4))
 #define MG_ABS(x) (sizeof(REAL) == 4 ? (REAL)fabsf((float)(x)) : (REAL)fabs((double)(x)))
 #define MG_SQRT(x) (sizeof(REAL) == 4 ? (REAL)sqrtf((float)(x)) : (REAL)sqrt((double)(x)))

@@ -23,11 +23,10 @@ from ..memory import Address, address_of
 from ..sources import LINALG_LEVEL, SMALL_ORDER, linalg_source
 from ..support import function_address, load_kernels_together, support
 
-__all__ = ["largest_order", "matrices_step", "permutation_step"]
+__all__ = ["matrices_step", "permutation_step"]
 
 Call = tuple[int, list[int]]
 
-EIGEN_ORDER = 16  # above, LAPACK's method takes less time than rotations
 _REALS = {"float32": "float", "float64": "double"}
 
 
@@ -42,11 +41,6 @@ def _function(dtype: np.dtype[Any], name: str) -> int:
     address = function_address(_library(dtype), f"mg_{name}")
     support().failing.add(address)
     return address
-
-
-def largest_order(name: str) -> int:
-    """Return the largest order of matrices that a function takes."""
-    return EIGEN_ORDER if name == "eigenvalues" else SMALL_ORDER
 
 
 def matrices_step(
@@ -85,9 +79,10 @@ def matrices_step(
     assert matrices is not None
     assert out is not None
     rows, order = map(int, matrices.type.shape[-2:])
-    most = largest_order(name)
-    if max(rows, order) > most:
-        raise Refused(f"matrices of order {order}; the kernels take {most} at most", expected=True)
+    if max(rows, order) > SMALL_ORDER:
+        raise Refused(
+            f"matrices of order {order}; the kernels take {SMALL_ORDER} at most", expected=True
+        )
     one_for_each = name in ("determinants", "eigenvalues")
     whole = matrices.type.shape[:-2] if one_for_each else out.type.shape[:-2]
     columns = int(out.type.shape[-1]) if name == "systems" else 0

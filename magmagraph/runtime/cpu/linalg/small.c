@@ -12,10 +12,16 @@
 static void NAME(load)(VEC* to, const REAL* from, const int64_t* offsets, int64_t stride,
                        int64_t first, int lanes, int64_t elements)
 {
+    const REAL* sources[LANES];
     for (int l = 0; l < LANES; l++) {
         int64_t i = first + (l < lanes ? l : lanes - 1);
-        const REAL* source = from + (offsets ? offsets[i] : i * stride);
-        for (int64_t e = 0; e < elements; e++) AT(to[e], l) = source[e];
+        sources[l] = from + (offsets ? offsets[i] : i * stride);
+    }
+    /* some elements of all lanes at a time, which stay in the first cache */
+    for (int64_t begin = 0; begin < elements; begin += MG_AT_ONCE) {
+        int64_t end = begin + MG_AT_ONCE < elements ? begin + MG_AT_ONCE : elements;
+        for (int l = 0; l < LANES; l++)
+            for (int64_t e = begin; e < end; e++) AT(to[e], l) = sources[l][e];
     }
 }
 
@@ -23,11 +29,15 @@ static void NAME(load)(VEC* to, const REAL* from, const int64_t* offsets, int64_
 static void NAME(store)(REAL* to, const VEC* from, int64_t first, int lanes, int64_t n,
                         int64_t columns, int64_t width, int64_t at)
 {
-    for (int l = 0; l < lanes; l++) {
-        REAL* target = to + (first + l) * n * width + at;
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < columns; j++)
-                target[i * width + j] = AT(from[i * columns + j], l);
+    int64_t rows = columns < MG_AT_ONCE ? MG_AT_ONCE / (columns + !columns) : 1;
+    for (int64_t begin = 0; begin < n; begin += rows) {
+        int64_t end = begin + rows < n ? begin + rows : n;
+        for (int l = 0; l < lanes; l++) {
+            REAL* target = to + (first + l) * n * width + at;
+            for (int64_t i = begin; i < end; i++)
+                for (int64_t j = 0; j < columns; j++)
+                    target[i * width + j] = AT(from[i * columns + j], l);
+        }
     }
 }
 
@@ -119,84 +129,47 @@ static uint64_t NAME(substitute)(const VEC* a, VEC* b, int n, int columns, int l
 }
 
 /* Factor A = L L^T from the lower triangle; the other one becomes zero. Returns a bit for each lane
-   that is not positive definite. */
+   that is not positive definite. A few columns at a time: what the ones before take from a tile of
+   them is summed up in registers. */
 static uint64_t NAME(cholesky)(VEC* a, int n)
 {
     uint64_t bad = 0;
-    for (int k = 0; k < n; k++) {
-        VEC root = a[k * n + k];
-        for (int l = 0; l < LANES; l++) {
-            REAL value = AT(root, l);
-            if (!(value > 0)) {
-                bad |= (uint64_t)1 << l;
-                value = 1;
-            }
-            AT(root, l) = MG_SQRT(value);
+    for (int first = 0; first < n; first += MG_TILE) {
+        int after = first + MG_TILE < n ? first + MG_TILE : n, i = first;
+        for (; after == first + MG_TILE && i + MG_TILE <= n; i += MG_TILE) {
+            VEC tile[MG_TILE][MG_TILE];
+            for (int r = 0; r < MG_TILE; r++)
+                for (int c = 0; c < MG_TILE; c++) tile[r][c] = a[(i + r) * n + first + c];
+            for (int k = 0; k < first; k++)
+                for (int r = 0; r < MG_TILE; r++)
+                    for (int c = 0; c < MG_TILE; c++)
+                        tile[r][c] -= a[(i + r) * n + k] * a[(first + c) * n + k];
+            for (int r = 0; r < MG_TILE; r++)
+                for (int c = 0; c < MG_TILE; c++) a[(i + r) * n + first + c] = tile[r][c];
         }
-        a[k * n + k] = root;
-        for (int i = k + 1; i < n; i++) a[k * n + i] = a[i * n + k] /= root;
-        for (int i = k + 1; i < n; i++)
-            NAME(subtract)(a + i * n + k + 1, a + k * n + k + 1, a[i * n + k], i - k);
+        for (; i < n; i++)
+            for (int c = first; c < after; c++) {
+                VEC sum = a[i * n + c];
+                for (int k = 0; k < first; k++) sum -= a[i * n + k] * a[c * n + k];
+                a[i * n + c] = sum;
+            }
+        for (int k = first; k < after; k++) {
+            VEC root = a[k * n + k];
+            for (int l = 0; l < LANES; l++) {
+                REAL value = AT(root, l);
+                bad |= (uint64_t)!(value > 0) << l;
+                AT(root, l) = MG_SQRT(value > 0 ? value : 1);
+            }
+            a[k * n + k] = root;
+            for (i = k + 1; i < n; i++) {
+                VEC factor = a[i * n + k] /= root;
+                for (int j = k + 1; j < after && j <= i; j++) a[i * n + j] -= factor * a[j * n + k];
+            }
+        }
     }
     for (int i = 0; i < n; i++)
         for (int j = i + 1; j < n; j++) a[i * n + j] = (VEC){0};
     return bad;
-}
-
-/* Find the eigenvalues of symmetric matrices by Jacobi's rotations, row by row (Golub and Van Loan,
-   Matrix Computations, section 8.5): the diagonal becomes them. Returns a bit for each lane that did
-   not converge. */
-static uint64_t NAME(rotate)(VEC* a, int n)
-{
-    REAL bound[LANES];
-    for (int l = 0; l < LANES; l++) bound[l] = 0;
-    for (int e = 0; e < n * n; e++)
-        for (int l = 0; l < LANES; l++) {
-            REAL size = MG_ABS(AT(a[e], l));
-            bound[l] = size > bound[l] ? size : bound[l];
-        }
-    for (int l = 0; l < LANES; l++) bound[l] *= MG_EPSILON / 8;
-    uint64_t left = 0;
-    for (int sweep = 0; sweep < MG_SWEEPS; sweep++) {
-        left = 0;
-        for (int p = 0; p < n; p++)
-            for (int q = p + 1; q < n; q++) {
-                VEC cosine, sine, tangent, between = a[p * n + q];
-                uint64_t here = 0;
-                for (int l = 0; l < LANES; l++)
-                    here |= (uint64_t)(MG_ABS(AT(between, l)) > bound[l]) << l;
-                if (!here) continue;
-                left |= here;
-                VEC gap = a[q * n + q] - a[p * n + p];
-                for (int l = 0; l < LANES; l++) {
-                    REAL twice = 2 * AT(between, l), slope = 0;
-                    if (here >> l & 1) {
-                        REAL ratio = AT(gap, l) / twice, size = MG_ABS(ratio);
-                        /* past 1e18 the square is not needed, nor in range */
-                        slope = size > (REAL)1e18 ? (REAL)0.5 / size
-                                                  : 1 / (size + MG_SQRT(1 + ratio * ratio));
-                        slope = ratio < 0 ? -slope : slope;
-                    }
-                    REAL cos = 1 / MG_SQRT(1 + slope * slope);
-                    AT(tangent, l) = slope;
-                    AT(cosine, l) = cos;
-                    AT(sine, l) = slope * cos;
-                }
-                a[p * n + p] -= tangent * between;
-                a[q * n + q] += tangent * between;
-                for (int l = 0; l < LANES; l++)
-                    if (here >> l & 1) AT(between, l) = 0;
-                a[p * n + q] = a[q * n + p] = between;
-                for (int k = 0; k < n; k++) {
-                    if (k == p || k == q) continue;
-                    VEC first = a[k * n + p], second = a[k * n + q];
-                    a[k * n + p] = a[p * n + k] = cosine * first - sine * second;
-                    a[k * n + q] = a[q * n + k] = sine * first + cosine * second;
-                }
-            }
-        if (!left) break;
-    }
-    return left;
 }
 
 /* Replace column k from row k on by its reflection, as LAPACK's larfg has it: the diagonal is -sign
@@ -248,6 +221,131 @@ static void NAME(reflect)(const VEC* a, int m, int n, int k, VEC tau, VEC* to, i
     }
     for (int i = k + 1; i < m; i++)
         NAME(subtract)(to + i * width + first, sums + first, a[i * n + k], width - first);
+}
+
+/* Turn symmetric matrices, of which the lower triangle is read, into tridiagonal ones by reflections
+   (Golub and Van Loan, Matrix Computations, section 8.3.1): the diagonal and what is below it. Where
+   wanted, the rows of `basis` become the columns of the orthogonal factor. */
+static void NAME(tridiagonal)(VEC* a, int n, VEC* diagonal, VEC* below, VEC* basis)
+{
+    VEC v[MG_SMALL], p[MG_SMALL], taus[MG_SMALL];
+    for (int k = 0; k < n - 1; k++) {
+        VEC tau = taus[k] = NAME(reflection)(a + n, n - 1, n, k), dot = (VEC){0};
+        diagonal[k] = a[k * n + k];
+        below[k] = a[(k + 1) * n + k];
+        for (int i = k + 1; i < n; i++) {
+            v[i] = i > k + 1 ? a[i * n + k] : (VEC){0} + 1;
+            p[i] = (VEC){0};
+        }
+        /* A - v w^T - w v^T, where w = p - tau / 2 (p^T v) v and p = tau A v */
+        for (int i = k + 1; i < n; i++) {
+            VEC sum = a[i * n + i] * v[i], factor = v[i];
+            for (int j = k + 1; j < i; j++) {
+                sum += a[i * n + j] * v[j];
+                p[j] += a[i * n + j] * factor;
+            }
+            p[i] += sum;
+        }
+        for (int i = k + 1; i < n; i++) {
+            p[i] *= tau;
+            dot += p[i] * v[i];
+        }
+        dot *= tau / 2;
+        for (int i = k + 1; i < n; i++) p[i] -= dot * v[i];
+        for (int i = k + 1; i < n; i++) {
+            VEC left = v[i], right = p[i];
+            for (int j = k + 1; j <= i; j++) a[i * n + j] -= left * p[j] + right * v[j];
+        }
+    }
+    diagonal[n - 1] = a[n * n - 1];
+    if (!basis) return;
+    for (int e = 0; e < n * n; e++) basis[e] = (VEC){0} + (REAL)(e % (n + 1) == 0);
+    for (int k = n - 2; k >= 0; k--) {
+        for (int i = k + 2; i < n; i++) v[i] = a[i * n + k];
+        for (int j = k + 1; j < n; j++) {
+            VEC* row = basis + j * n;
+            VEC sum = row[k + 1];
+            for (int i = k + 2; i < n; i++) sum += v[i] * row[i];
+            sum *= taus[k];
+            row[k + 1] -= sum;
+            NAME(subtract)(row + k + 2, v + k + 2, sum, n - k - 2);
+        }
+    }
+}
+
+/* Find the eigenvalues of symmetric tridiagonal matrices, whose largest element is about 1, by the
+   implicit QL method with Wilkinson's shift (Golub and Van Loan, section 8.3.3): the diagonal becomes
+   them. The lanes turn together, each between its own ends; where a lane has nothing to turn, its
+   rotation is by nothing. Returns a bit for each lane that did not converge. */
+static uint64_t NAME(iterate)(VEC* diagonal, VEC* below, int n, VEC* basis)
+{
+    for (int start = 0; start < n - 1; start++) {
+        for (int step = 0;; step++) {
+            REAL shifted[LANES], sine[LANES], cosine[LANES], moved[LANES];
+            int32_t end[LANES], last = start;
+            for (int l = 0; l < LANES; l++) end[l] = n - 1;
+            for (int m = n - 2; m >= start; m--)
+                for (int l = 0; l < LANES; l++) {
+                    REAL sum = MG_ABS(AT(diagonal[m], l)) + MG_ABS(AT(diagonal[m + 1], l));
+                    int small = MG_ABS(AT(below[m], l)) <= MG_EPSILON * (sum + MG_EPSILON);
+                    end[l] = small ? m : end[l];
+                }
+            for (int l = 0; l < LANES; l++) last = end[l] > last ? end[l] : last;
+            if (last == start) break;
+            if (step == MG_TURNS) {
+                uint64_t left = 0;
+                for (int l = 0; l < LANES; l++) left |= (uint64_t)(end[l] > start) << l;
+                return left;
+            }
+            for (int l = 0; l < LANES; l++) {
+                int turns = end[l] > start;
+                REAL under = turns ? AT(below[start], l) : 1, here = AT(diagonal[start], l);
+                REAL slope = turns ? (AT(diagonal[start + 1], l) - here) / (2 * under) : 0;
+                REAL root = MG_SQRT(slope * slope + 1);
+                shifted[l] = AT(diagonal[end[l]], l) - here
+                             + under / (slope + MG_COPYSIGN(root, slope));
+                sine[l] = cosine[l] = 1;
+                moved[l] = 0;
+            }
+            for (int i = last - 1; i >= start; i--) {
+                VEC c, s;
+                for (int l = 0; l < LANES; l++) {
+                    int turns = i < end[l];
+                    REAL under = AT(below[i], l), next = AT(diagonal[i + 1], l);
+                    REAL out = sine[l] * under, along = cosine[l] * under, g = shifted[l];
+                    REAL size = MG_SQRT(out * out + g * g);
+                    /* Of nothing the rotation is a quarter turn: it exchanges the rows. */
+                    REAL unit = size == 0 ? 1 : size;
+                    REAL sin = size == 0 ? 1 : out / unit, cos = g / unit;
+                    REAL base = next - moved[l];
+                    REAL turned = (AT(diagonal[i], l) - base) * sin + 2 * cos * along;
+                    REAL by = sin * turned;
+                    AT(below[i + 1], l) = turns ? size : AT(below[i + 1], l);
+                    AT(diagonal[i + 1], l) = turns ? base + by : next;
+                    shifted[l] = turns ? cos * turned - along : g;
+                    moved[l] = turns ? by : moved[l];
+                    sine[l] = turns ? sin : sine[l];
+                    cosine[l] = turns ? cos : cosine[l];
+                    AT(s, l) = turns ? sin : 0;
+                    AT(c, l) = turns ? cos : 1;
+                }
+                if (!basis) continue;
+                VEC *upper = basis + i * n, *lower = upper + n;
+                for (int j = 0; j < n; j++) {
+                    VEC held = lower[j];
+                    lower[j] = s * upper[j] + c * held;
+                    upper[j] = c * upper[j] - s * held;
+                }
+            }
+            for (int l = 0; l < LANES; l++) {
+                if (end[l] == start) continue;
+                AT(diagonal[start], l) -= moved[l];
+                AT(below[start], l) = shifted[l];
+                AT(below[end[l]], l) = 0;
+            }
+        }
+    }
+    return 0;
 }
 
 /* ---- What a thread does of a job: the groups of lanes [begin, end). ---- */
@@ -395,31 +493,58 @@ static void NAME(determinants)(const mg_matrices* job, int64_t begin, int64_t en
     }
 }
 
+/* Ascending eigenvalues, and where there is a place for them vectors as columns. */
 static void NAME(eigenvalues)(const mg_matrices* job, int64_t begin, int64_t end)
 {
-    VEC a[MG_SMALL * MG_SMALL];
+    VEC a[MG_SMALL * MG_SMALL], diagonal[MG_SMALL], below[MG_SMALL];
+    VEC basis[MG_SMALL * MG_SMALL];
     int n = (int)job->n;
     for (int64_t first = begin * LANES; first < end * LANES && first < job->count; first += LANES) {
-        int lanes = LAST(job, first);
+        int lanes = LAST(job, first), exponents[LANES];
         uint64_t bad = 0;
+        REAL largest[LANES];
+        VEC scale;
         NAME(load)(a, job->a, job->a_offsets, job->a_stride, first, lanes, n * n);
+        for (int l = 0; l < LANES; l++) largest[l] = 0;
         for (int i = 0; i < n; i++)
             for (int j = 0; j <= i; j++) {
-                VEC read = job->lower ? a[i * n + j] : a[j * n + i];
-                a[i * n + j] = a[j * n + i] = read;
-                for (int l = 0; l < LANES; l++)
-                    bad |= (uint64_t)!(MG_ABS(AT(read, l)) <= MG_LARGEST) << l;
+                VEC read = a[i * n + j] = job->lower ? a[i * n + j] : a[j * n + i];
+                for (int l = 0; l < LANES; l++) {
+                    REAL size = MG_ABS(AT(read, l));
+                    bad |= (uint64_t)!(size <= MG_LARGEST) << l;
+                    largest[l] = size > largest[l] ? size : largest[l];
+                }
             }
-        if (!bad) bad = NAME(rotate)(a, n);
         if (NAME(fails)(job, bad)) return;
-        for (int l = 0; l < lanes; l++) { /* in ascending order */
+        for (int l = 0; l < LANES; l++) {
+            frexp((double)largest[l], &exponents[l]);
+            int most = sizeof(REAL) == 4 ? 120 : 1000; /* of 1 / 2^most, too, which is in range */
+            exponents[l] = exponents[l] > most ? most : exponents[l];
+            exponents[l] = exponents[l] < -most ? -most : exponents[l];
+            AT(scale, l) = (REAL)ldexp(1, -exponents[l]);
+        }
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j <= i; j++) a[i * n + j] *= scale;
+        NAME(tridiagonal)(a, n, diagonal, below, job->second ? basis : 0);
+        if (NAME(fails)(job, NAME(iterate)(diagonal, below, n, job->second ? basis : 0))) return;
+        for (int l = 0; l < lanes; l++) {
             REAL* values = job->out + (first + l) * n;
+            int order[MG_SMALL];
             for (int i = 0; i < n; i++) {
-                REAL value = AT(a[i * (n + 1)], l);
+                REAL value = AT(diagonal[i], l);
                 int at = i;
-                for (; at > 0 && values[at - 1] > value; at--) values[at] = values[at - 1];
+                for (; at > 0 && values[at - 1] > value; at--) {
+                    values[at] = values[at - 1];
+                    order[at] = order[at - 1];
+                }
                 values[at] = value;
+                order[at] = i;
             }
+            for (int i = 0; i < n; i++) values[i] *= (REAL)ldexp(1, exponents[l]);
+            if (!job->second) continue;
+            REAL* vectors = (REAL*)job->second + (first + l) * n * n;
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++) vectors[i * n + j] = AT(basis[order[j] * n + i], l);
         }
     }
 }

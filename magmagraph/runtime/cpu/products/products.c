@@ -1,6 +1,8 @@
 /* Matrix products of one element type, as steps of a plan. products.py makes a library of this
    text for float and one for double, with products_common.c before it. */
 
+#include <math.h>
+
 enum { MG_PLAIN = 0, MG_CBLAS_64 = 1, MG_CBLAS_32 = 2, MG_FORTRAN_32 = 3 };
 
 /* What Python found. Without BLAS the loops below serve. */
@@ -226,6 +228,76 @@ void mg_gemm(void** arguments)
     if (p.beta != 0) copy_rows(p.c, p.ldc, arguments[3], (int64_t)arguments[14], p.m, p.n);
     multiply_shared(&p);
     mg_leave_blas();
+}
+
+/* A product that is symmetric: a share of columns for each thread, of about the same area below the
+   diagonal; of a share, panels from the diagonal down; the part above the diagonal from the one
+   below. All panels take the same terms before the next: those come from memory once a share. */
+
+enum { MG_COLUMNS = 32, MG_PANELS = 8, MG_TERMS = 256 }; /* of a panel, at least; of a product, at
+                                                            most; that panels take at once */
+
+/* Return the column where a share begins. */
+static int64_t share_begin(int64_t n, int64_t i, int64_t count)
+{
+    int64_t column = (int64_t)((double)n * (1 - sqrt(1 - (double)i / (double)count)));
+    return i < count ? column / MG_PANEL * MG_PANEL : n;
+}
+
+static void below_part(void* context, int64_t thread, int64_t threads)
+{
+    panels* shares = context;
+    const product* whole = shares->whole;
+    int64_t width = (whole->n / MG_PANELS + MG_PANEL - 1) / MG_PANEL * MG_PANEL;
+    if (width < MG_COLUMNS) width = MG_COLUMNS;
+    (void)thread, (void)threads;
+    for (;;) {
+        int64_t i = atomic_fetch_add(&shares->next, 1), term = 0;
+        if (i >= shares->count) return;
+        int64_t begin = share_begin(whole->n, i, shares->count);
+        int64_t end = share_begin(whole->n, i + 1, shares->count);
+        do {
+            product p = *whole;
+            p.k = whole->k - term < MG_TERMS ? whole->k - term : MG_TERMS;
+            p.beta = term > 0;
+            for (int64_t left = begin; left < end; left += width) {
+                p.a = whole->a + (p.transpose_a ? term * p.lda + left : left * p.lda + term);
+                p.b = whole->b + (p.transpose_b ? left * p.ldb + term : term * p.ldb + left);
+                p.c = whole->c + left * p.ldc + left;
+                p.m = whole->n - left;
+                p.n = end - left < width ? end - left : width;
+                multiply(&p);
+            }
+            term += MG_TERMS;
+        } while (term < whole->k);
+    }
+}
+
+MG_LOOPS static void mirror_part(void* context, int64_t thread, int64_t threads)
+{
+    const product* p = context;
+    int64_t begin, end, edge = 32;
+    mg_split(p->n, edge, thread, threads, &begin, &end);
+    for (int64_t above = begin; above < end; above += edge)
+        for (int64_t right = above; right < p->n; right += edge)
+            for (int64_t i = above; i < above + edge && i < end; i++)
+                for (int64_t j = right > i ? right : i + 1; j < right + edge && j < p->n; j++)
+                    p->c[i * p->ldc + j] = p->c[j * p->ldc + i];
+}
+
+/* out = op(A) op(B), which is symmetric; the arguments of a product without C. */
+void mg_symmetric(void** arguments)
+{
+    product p = read_product(arguments);
+    int64_t count = (p.n + MG_COLUMNS - 1) / MG_COLUMNS, team = mg_thread_count();
+    panels shares = { &p, count < team ? count : team, 0 };
+    if (!blas.set_threads) shares.count = 1;
+    mg_enter_blas();
+    begin_alone();
+    mg_share(below_part, &shares, shares.count, p.m * p.n * p.k / 6);
+    end_alone();
+    mg_leave_blas();
+    mg_share(mirror_part, &p, p.n * p.n / (1 << 15), p.n * p.n);
 }
 
 typedef struct {

@@ -29,6 +29,7 @@ __all__ = [
     "gemm_step",
     "gemv_step",
     "product_source",
+    "symmetric_step",
     "take_step",
     "tiled_source",
     "zero_step",
@@ -196,6 +197,37 @@ def gemm_step(
     )  # fmt: skip
     # Without an inner extent there is nothing to tile.
     return _function("mg_gemm_tiles" if tiles and k else "mg_gemm", dtype), cells
+
+
+def symmetric_step(
+    dtype: Any, out: int, a: int, b: int, n: int, k: int, *, transposed: bool
+) -> Step:
+    """Return the step ``out = A.T @ B``, or where transposed ``A @ B.T``, which is symmetric.
+
+    Only what is below the diagonal is computed, by panels of columns; the rest is its mirror image.
+    A and B may be one matrix.
+
+    Parameters
+    ----------
+    dtype
+        float32 or float64, of everything.
+    out, a, b : int
+        Addresses of the result (n, n), and of A and B, both (k, n), or where transposed (n, k).
+    n, k : int
+        Sizes.
+    transposed : bool
+        Rows are multiplied with rows instead of columns with columns.
+
+    Returns
+    -------
+    (int, list of int)
+        Function and cells, those of `gemm_step`.
+    """
+    cells = _product_cells(
+        out, a, b, n, n, k, c=0, alpha=0, beta=0, transpose_a=not transposed,
+        transpose_b=transposed, lda=None, ldb=None, ld_out=None, ldc=None,
+    )  # fmt: skip
+    return _function("mg_symmetric", dtype), cells
 
 
 def batched_gemm_step(

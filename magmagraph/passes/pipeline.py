@@ -213,6 +213,10 @@ DEFAULT: tuple[Pass, ...] = (
         "once all products are gemm nodes, and before regions hide what casts would touch",
     ),
     _line(
+        "shared_factors", "reassoc",
+        "after precision, whose casts copy weights anyway; before accumulate, which adds in place",
+    ),
+    _line(
         "layout", "reassoc",
         "after precision: the fastest algorithm of a convolution depends on the dtype",
     ),

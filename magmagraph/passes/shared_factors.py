@@ -35,8 +35,8 @@ before it rounds them.
 
 The pass compares bytes. One product reads the shared factor once, or writes one sum instead of
 terms, and saves launches. It needs the other factors in one array. That costs nothing where a
-region writes them anyway (casts of weights to 16 bits, heads that are put in order); else it is a
-copy in each call, because weights are variables of their own. Regions read the slices of the result
+region only puts them in order (casts of weights to 16 bits, heads of attention); else it is a copy
+in each call, because weights are variables of their own. Regions read the slices of the result
 where they are; other readers need copies. Small products are generated, and compute what reads them
 on their tiles, which saves more. All this is an estimate: it was not measured on a device.
 
@@ -296,23 +296,31 @@ def _pays(
 
 
 def _is_written_anyway(graph: Graph, part: Node, joined: set[Node]) -> bool:
-    """Return whether a region makes a factor, for readers that all are joined."""
-    node = part
-    while node.op in (CAST, RESHAPE):
+    """Return whether a region does nothing but put a factor in order, for joined readers alone.
+
+    Such a region can write all factors into one array. One that computes several of them together
+    writes an array for each.
+    """
+    node, writes = part, False
+    while node.op in (CAST, RESHAPE, TRANSPOSE):
         if _has_others(graph, node, joined):
             return False
-        if node.op is CAST:
-            return True
+        writes |= node.op is not RESHAPE
         node = node.inputs[0]
-    computed = node.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION) or node.op is TRANSPOSE
-    return computed and not _has_others(graph, node, joined)
+    return writes and not _is_computed(node)
+
+
+def _is_computed(node: Node) -> bool:
+    """Return whether a region computes a value."""
+    return node.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION)
 
 
 def _has_others(graph: Graph, node: Node, joined: set[Node]) -> bool:
-    """Return whether others than joined products read a value, casts and reshapes apart."""
+    """Return whether others than joined products read a value, but for what moves it."""
     if is_among(node, graph.roots):
         return True
-    return any(user not in joined and user.op not in (CAST, RESHAPE) for user in graph.users[node])
+    moves = (CAST, RESHAPE, TRANSPOSE)
+    return any(user not in joined and user.op not in moves for user in graph.users[node])
 
 
 def _is_read_in_place(graph: Graph, product: Node) -> bool:
@@ -434,7 +442,8 @@ def _joined(parts: Sequence[Node], axis: int) -> Node:
     first = parts[0]
     sources = [part.inputs[0] for part in parts if part.op is first.op and part.inputs]
     if len(sources) == len(parts):
-        if first.op is CAST and all(s.dtype == sources[0].dtype for s in sources):
+        alike = all(s.dtype == sources[0].dtype and not _is_computed(s) for s in sources)
+        if first.op is CAST and alike:
             return CAST(_joined(sources, axis), **first.attrs)
         if first.op is RESHAPE and first.ndim == 2:
             place = _place_of(sources, parts, axis)

@@ -41,7 +41,7 @@ where they are; other readers need copies. Small products are generated, and com
 on their tiles, which saves more. All this is an estimate: it was not measured on a device.
 
 On a CPU products stay apart. Measured on two cores, joined ones with their copies took 0.8 to 0.9
-of the time in steps of thousands of rows and at most 64 columns, and 0.95 to 2.4 elsewhere.
+of the time in steps of thousands of rows and at most 64 columns, and 0.93 to 2.4 elsewhere.
 
 Numerics: `reassoc`. Sums of products are added up in another order.
 """

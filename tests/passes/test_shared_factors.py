@@ -53,12 +53,12 @@ def attention(dtype: str) -> Program:
 
 
 def lstm(dtype: str) -> Program:
-    """Three steps of a cell whose gates have matrices of their own."""
-    x = mg.input("x", (3, 5, 4), dtype)
+    """Two steps of a cell whose gates have matrices of their own."""
+    x = mg.input("x", (2, 5, 4), dtype)
     ws = [mg.input(f"w{i}", (4, 7), dtype) for i in range(4)]
     us = [mg.input(f"u{i}", (7, 7), dtype) for i in range(4)]
     h = c = mg.zeros((5, 7), dtype)
-    for t in range(3):
+    for t in range(2):
         i, f, g, o = (x[t] @ w + h @ u for w, u in zip(ws, us, strict=True))
         c = mg.sigmoid(f) * c + mg.sigmoid(i) * mg.tanh(g)
         h = mg.sigmoid(o) * mg.tanh(c)
@@ -214,7 +214,7 @@ def test_named_rows_and_outputs(rng: np.random.Generator) -> None:
 @pytest.mark.usefixtures("small_products")
 def test_random_programs() -> None:
     hits = 0
-    for seed in range(40):
+    for seed in range(20):
         program = random_program(seed)
         options = options_of("cuda:0", threads=264)
         source, trace = program.freeze()

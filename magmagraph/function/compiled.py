@@ -60,7 +60,7 @@ from .devices import array_type, choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .labels import fed_labels, with_marked_labels
-from .limits import bytes_of, dimensions, largest, refuse
+from .limits import bytes_of, dimensions, largest, refuse, with_micro_batches
 from .loss_scale import LossScale, counters, found_in
 from .rank_agreement import Together
 from .structure import Structure
@@ -313,7 +313,6 @@ class Function:
         """Run the passes unless they have run; the function is in use."""
         with compiling_bodies(self._bodies), collection_paused():
             if self._compiled is None:
-                from ..passes import pipeline
                 from ..runtime.execute import begin, prepare
 
                 self._together.asked = False
@@ -321,12 +320,8 @@ class Function:
                 began = time.perf_counter()
                 settings = self._settings
                 self._hints = dict(hints or {})
-                plan, self._report = pipeline.run(
-                    self.source_graph,
-                    self.trace,
-                    passes=settings["passes"],
-                    skip=settings["skip"],
-                    options=self._options(dict(hints or {})),
+                plan, self._report, self.trace = self._planned(
+                    self._hints, self._options(dict(self._hints)), self.trace
                 )
                 world = self._communicator
                 if world is not None:
@@ -349,6 +344,44 @@ class Function:
                     self._compiled.fallbacks,
                 )
                 self._compiled.fallbacks.warn()
+
+    def _planned(
+        self, hints: Mapping[str, int], options: Any, trace: Trace
+    ) -> tuple[Any, Any, Trace]:
+        """Return a plan, the report of its passes, and their trace.
+
+        Where a plan takes more than the limit of memory, also with values computed again, the batch
+        is cut into as few micro-batches as make it fit: 2, 4, 8 and so on.
+        """
+        from ..passes import pipeline
+
+        settings = self._settings
+
+        def run(options: Any, trace: Trace) -> Any:
+            return pipeline.run(
+                self.source_graph, trace, passes=settings["passes"], skip=settings["skip"],
+                options=options,
+            )  # fmt: skip
+
+        first = trace.copy()
+        plan, report = run(options, trace)
+        limit = options.memory_limit
+        names = {record.name for record in self.passes} - set(settings["skip"])
+        if (
+            limit is None
+            or self._communicator is not None
+            or "micro_batches" not in names
+            or not dimensions(self._inputs) <= hints.keys()
+        ):
+            return plan, report, trace
+        size = self._bytes_for(plan, hints)
+        if size <= limit:
+            return plan, report, trace
+        return with_micro_batches(
+            (plan, report, trace), (size, limit), max(hints.values(), default=1), hints,
+            lambda count: (run(replace(options, micro_batches=count), made := first.copy()), made),
+            self._bytes_for,
+        )  # fmt: skip
 
     def _options(self, sizes: dict[str, int]) -> Any:
         """Return the options of the passes; ranks that compile a plan together agree on them."""
@@ -556,16 +589,9 @@ class Function:
 
     def _plan_apart(self, hints: Mapping[str, int], limit: int | None) -> Any:
         """Return a plan that nothing is built for; the function stays as it is."""
-        from ..passes import pipeline
-
-        settings = self._settings
         options = replace(self._options(dict(hints)), memory_limit=limit)
         with compiling_bodies(self._bodies), collection_paused():
-            plan, _ = pipeline.run(
-                self.source_graph, Trace(), passes=settings["passes"], skip=settings["skip"],
-                options=options,
-            )  # fmt: skip
-        return plan
+            return self._planned(hints, options, Trace())[0]
 
     def _bytes_for(self, plan: Any, sizes: Mapping[str, int]) -> int:
         """Return the bytes of a call with a symbolic plan."""

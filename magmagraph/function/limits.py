@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from ..passes.lowering.memory import Memory
     from ..passes.lowering.timeline import Timeline
 
-__all__ = ["bytes_of", "dimensions", "largest", "refuse"]
+__all__ = ["bytes_of", "dimensions", "largest", "refuse", "with_micro_batches"]
 
 _UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
+Planned = tuple[Any, Any, Any]  # a plan, the report of its passes, their trace
 _MOST = 1 << 40  # of a dimension: above, nothing bounds it
 
 
@@ -80,6 +81,53 @@ def _rows(memory: Memory, timeline: Timeline) -> list[str]:
         rows.append(f"  alive in step {timeline.peak}, where most is:")
         rows += [f"  {line}" for line in listed(timeline.holders)]
     return rows
+
+
+def with_micro_batches(
+    whole: Planned,
+    bytes_: tuple[int, int],
+    most: int,
+    sizes: Mapping[str, int],
+    plan_with: Callable[[int], tuple[tuple[Any, Any], Any]],
+    bytes_for: Callable[[Any, Mapping[str, int]], int],
+) -> Planned:
+    """Return the plan with the fewest micro-batches that fits, else the smallest.
+
+    whole: The plan of the whole batch, the report and the trace of its passes.
+    bytes_: What that takes, and the limit.
+    most: The most micro-batches.
+    sizes: Of dimensions.
+    plan_with: Makes a plan with so many micro-batches.
+    bytes_for: Returns what a plan takes.
+    """
+    from ..passes.lowering.timeline import readable
+
+    least, limit = bytes_
+    best = whole
+    count = 2
+    while count <= most:
+        (plan, report), trace = plan_with(count)
+        record = next(r for r in report if r.name == "micro_batches")
+        if not record.hits:  # the reason is the same for any number of them
+            if best is whole:
+                kept = next(r for r in whole[1] if r.name == "micro_batches")
+                kept.refusals += record.refusals
+            break
+        size = bytes_for(plan, sizes)
+        record.note(
+            f"{count} micro-batches: {readable(bytes_[0] - size)} less, {readable(size)} in all; "
+            f"the same arithmetic in {count} turns, and {count - 1} additions to each sum"
+            if size <= bytes_[0]
+            else f"{count} micro-batches: {readable(size - bytes_[0])} more"
+        )
+        if size < least:
+            best, least = (plan, report, trace), size
+        elif best is not whole:
+            break  # parts are smaller than what does not shrink with them
+        if size <= limit:
+            break
+        count *= 2
+    return best
 
 
 def largest(

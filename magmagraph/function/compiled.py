@@ -545,7 +545,7 @@ class Function:
             plan = self._with_sizes(sizes)
             memory = self._memory_of(plan)
         if memory.total > limit:
-            raise refuse(memory, limit, sizes)
+            raise refuse(memory, limit, sizes, self._report or ())
         return plan
 
     @documented

@@ -50,8 +50,10 @@ def bytes_of(limit: Any) -> int:
     return count
 
 
-def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitError:
-    """Return the error for a plan that takes more than a limit."""
+def refuse(
+    memory: Memory, limit: int, sizes: Mapping[str, int], report: Any
+) -> MemoryLimitError:
+    """Return the error for a plan that takes more than a limit, and why its batch is whole."""
     from ..passes.lowering.timeline import readable
 
     timeline = memory.timeline()
@@ -61,7 +63,8 @@ def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitE
     return MemoryLimitError(
         message(
             f"a call takes {readable(int(memory.total))}{f' with {shown}' if shown else ''}, and "
-            f"memory_limit is {readable(limit)}\n" + "\n".join(_rows(memory, timeline)),
+            f"memory_limit is {readable(limit)}\n"
+            + "\n".join([*_rows(memory, timeline), *_not_cut(report)]),
             need=f"at most {limit} bytes, and the plan needs {memory.total}; nothing has run",
             hint=f"{hint} says the largest size that fits"
             if names
@@ -80,6 +83,16 @@ def _rows(memory: Memory, timeline: Timeline) -> list[str]:
     if timeline.holders:
         rows.append(f"  alive in step {timeline.peak}, where most is:")
         rows += [f"  {line}" for line in listed(timeline.holders)]
+    return rows
+
+
+def _not_cut(report: Any) -> list[str]:
+    """Return lines that say why the batch is not cut into micro-batches."""
+    refusals = [r for record in report if record.name == "micro_batches" for r in record.refusals]
+    rows = []
+    for refusal in refusals:
+        rows.append(f"  not {refusal.rule}: {refusal.reason}")
+        rows.append(f"    at {refusal.node}" + (f", made at {refusal.line}" if refusal.line else ""))
     return rows
 
 

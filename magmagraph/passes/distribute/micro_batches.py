@@ -70,7 +70,7 @@ def micro_batches(graph: Graph, trace: Trace, options: Options) -> Graph:
         return graph
     names = _dimensions(graph)
     if not names:
-        options.record.refuse(RULE, graph.roots[0], "no input has a named dimension in front")
+        options.record.refuse(RULE, graph.roots[0], "no input has a named dimension")
     for name in names:
         pruned = prune_within(graph, trace, options, "micro_batches")
         try:
@@ -84,20 +84,18 @@ def micro_batches(graph: Graph, trace: Trace, options: Options) -> Graph:
 
 
 def _dimensions(graph: Graph) -> list[str]:
-    """Return the named first dimensions of inputs, those of the most inputs first."""
-    found: dict[str, int] = {}
-    for leaf in graph.inputs:
-        if leaf.ndim and str(leaf.shape[0]).isidentifier():
-            name = str(leaf.shape[0])
-            found[name] = found.get(name, 0) + 1
-    return sorted(found, key=lambda name: -found[name])
+    """Return the named dimensions of inputs, those first that are the first axes of the most."""
+    front = [str(leaf.shape[0]) for leaf in graph.inputs if leaf.ndim]
+    every = dict.fromkeys(str(extent) for leaf in graph.inputs for extent in leaf.shape)
+    names = [name for name in every if name.isidentifier()]
+    return sorted(names, key=lambda name: -front.count(name))
 
 
 class _Inseparable(MagmagraphError):
     """The rows of a program meet at a node."""
 
     def __init__(self, node: Node, reason: str) -> None:
-        super().__init__(reason.replace("rank", "micro-batch"))
+        super().__init__(reason.replace("ranks", "micro-batches").replace("rank", "micro-batch"))
         self.node = node
 
 

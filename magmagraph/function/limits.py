@@ -98,47 +98,39 @@ def _not_cut(report: Any) -> list[str]:
 
 def with_micro_batches(
     whole: Planned,
-    bytes_: tuple[int, int],
+    limit: int,
     most: int,
-    sizes: Mapping[str, int],
-    plan_with: Callable[[int], tuple[tuple[Any, Any], Any]],
-    bytes_for: Callable[[Any, Mapping[str, int]], int],
+    plan_with: Callable[[int], Planned],
+    measured: Callable[[Any], tuple[int, float]],
 ) -> Planned:
     """Return the plan with the fewest micro-batches that fits, else the smallest.
 
     whole: The plan of the whole batch, the report and the trace of its passes.
-    bytes_: What that takes, and the limit.
+    limit: Bytes.
     most: The most micro-batches.
-    sizes: Of dimensions.
     plan_with: Makes a plan with so many micro-batches.
-    bytes_for: Returns what a plan takes.
+    measured: Returns the bytes and the work of a plan.
     """
     from ..passes.lowering.timeline import readable
 
-    least, limit = bytes_
-    best = whole
+    before, work = measured(whole[0])
+    best, least = whole, before
     count = 2
-    while count <= most:
-        (plan, report), trace = plan_with(count)
-        record = next(r for r in report if r.name == "micro_batches")
+    while count <= most and least > limit:
+        tried = plan_with(count)
+        record = tried[1]["micro_batches"]
         if not record.hits:  # the reason is the same for any number of them
-            if best is whole:
-                kept = next(r for r in whole[1] if r.name == "micro_batches")
-                kept.refusals += record.refusals
+            whole[1]["micro_batches"].refusals += record.refusals
             break
-        size = bytes_for(plan, sizes)
-        record.note(
-            f"{count} micro-batches: {readable(bytes_[0] - size)} less, {readable(size)} in all; "
-            f"the same arithmetic in {count} turns, and {count - 1} additions to each sum"
-            if size <= bytes_[0]
-            else f"{count} micro-batches: {readable(size - bytes_[0])} more"
-        )
+        size, more = measured(tried[0])
         if size < least:
-            best, least = (plan, report, trace), size
+            best, least = tried, size
+            record.note(
+                f"{count} micro-batches: {readable(before - size)} less, {readable(size)} in all; "
+                f"about {100 * (more / work - 1):.0f} % more work"
+            )
         elif best is not whole:
-            break  # parts are smaller than what does not shrink with them
-        if size <= limit:
-            break
+            break  # what does not shrink with the parts is most of it
         count *= 2
     return best
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import tracemalloc
 
 import numpy as np
 import pytest
-from planned import options_of
 
 import magmagraph as mg
 from magmagraph.ir.graph import Trace
@@ -187,6 +188,13 @@ def chain(count=6, width=32, **options):
     return trained(mg.mean(mg.square(h)), weights, [x], **options), weights
 
 
+def allocated():
+    """Return the bytes of all arrays of NumPy's that there are."""
+    gc.collect()
+    arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
+    return sum(t.size for t in tracemalloc.take_snapshot().filter_traces([arrays]).traces)
+
+
 class TestLimits:
     def test_training_fits_where_computing_again_is_not_enough(self, rng):
         plain, expected = chain()
@@ -204,3 +212,63 @@ class TestLimits:
         record = step.report["micro_batches"]
         assert record.hits["cut into micro-batches"] in (2, 4, 8, 16)
         assert "less" in record.notes[0]
+        assert "more work" in record.notes[0]
+
+    def test_the_arrays_of_a_call_are_those_of_the_plan(self, rng):
+        """Compare what the allocator saw with the prediction, arenas of bodies included."""
+        plain, _ = chain()
+        feed = rng.normal(size=(4001, 32))
+        plain.specialize(feed.shape)
+        step, _ = chain(memory_limit=int(0.3 * plain.memory.total))
+        tracemalloc.start()
+        before = allocated()
+        step(feed)
+        found = allocated() - before
+        tracemalloc.stop()
+        memory = step.memory
+        assert memory.bodies > 0
+        assert abs(found / (memory.arena + memory.bodies) - 1) < 0.02
+
+    def test_other_sizes(self, rng):
+        """Fewer rows than parts run with the same plan; more are planned anew."""
+        plain, expected = chain(4, 8)
+        limit = int(0.6 * plain.specialize((100, 8)).memory.total)
+        step, weights = chain(4, 8, memory_limit=limit)
+        for rows in (100, 1, 2, 97, 103):
+            feed = rng.normal(size=(rows, 8))
+            np.testing.assert_allclose(step(feed)[0], plain(feed)[0], rtol=1e-11)
+            assert step.memory.total <= limit
+        assert step.report["micro_batches"].hits
+        for w, e in zip(weights, expected, strict=True):
+            np.testing.assert_allclose(w.value, e.value, rtol=1e-9, atol=1e-12)
+
+    def test_more_rows_fit(self):
+        plain, _ = chain(4, 8)
+        limited, _ = chain(4, 8, memory_limit="64KiB")
+        without, _ = chain(4, 8, memory_limit="64KiB", skip=("micro_batches",))
+        size = limited.largest("batch", "64KiB")
+        assert size > 1.3 * without.largest("batch", "64KiB")
+        limited.specialize((size, 8))
+        assert limited.memory.total <= 64 << 10
+
+    def test_what_fits_stays_as_it_is(self):
+        step, _ = chain(2, 8, memory_limit="1GiB")
+        plain, _ = chain(2, 8)
+        for each in (step, plain):
+            each.specialize((64, 8))
+        assert str(step.plan) == str(plain.plan)
+
+    def test_fit(self, rng):
+        x, y = rng.normal(size=(600, 16)), rng.integers(0, 4, 600)
+        histories = []
+        for limit in (None, "400kB"):
+            mg.random.seed(3)
+            dense = [mg.nn.Dense(64, "tanh", kernel_init=mg.init.glorot_uniform(seed=i)) for i in range(3)]
+            net = mg.NeuralNetwork(
+                [mg.nn.Input((16,)), *dense, mg.nn.Dropout(0.2), mg.nn.Dense(4, kernel_init=mg.init.glorot_uniform(seed=9))],
+                loss="cross_entropy", optimizer=mg.optimizer.SGD(0.1),
+            )  # fmt: skip
+            history = net.fit(x, y, batch_size=300, epochs=2, verbose=0, shuffle=False,
+                              **({} if limit is None else {"memory_limit": limit}))
+            histories.append(history["loss"])
+        np.testing.assert_allclose(histories[1], histories[0], rtol=1e-5)

@@ -361,9 +361,10 @@ class Function:
         if limit is None or not known or not self._may_cut():
             return plan, report, trace
 
-        def with_parts(count: int) -> Any:
+        def with_parts(count: int, limit: int) -> Any:
             made = first.copy()
-            return (*self._passed(replace(options, micro_batches=count), made), made)
+            cut = replace(options, micro_batches=count, memory_limit=limit)
+            return (*self._passed(cut, made), made)
 
         def measured(plan: Any) -> tuple[int, float]:
             plan = self._bound_apart(plan, hints)
@@ -544,7 +545,7 @@ class Function:
         """Return the largest size of a dimension with which a call fits into a limit of memory.
 
         Plans are made, and nothing is allocated or run. Where the function was made with a limit,
-        plans that compute values again count.
+        plans that compute values again, or that cut the batch into micro-batches, count.
 
         dim: Its name.
         memory_limit: Bytes, or a text such as "8GiB".
@@ -578,9 +579,9 @@ class Function:
                     return True
                 if not limited:
                     return False
-                if self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit:
+                if self._fits_in_parts(with_parts, sizes, limit):
                     return True
-                return self._fits_in_parts(with_parts, sizes, limit)
+                return self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit
 
             return largest(dim, bound_sizes, dimensions(self._inputs), fits)
 

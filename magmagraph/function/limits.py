@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ _UNITS = {
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
 Planned = tuple[Any, Any, Any]  # a plan, the report of its passes, their trace
+_NO_LIMIT = 1 << 62  # of which the passes compute nothing again
 _MOST = 1 << 40  # of a dimension: above, nothing bounds it
 
 
@@ -92,7 +94,8 @@ def _not_cut(report: Any) -> list[str]:
     rows = []
     for refusal in refusals:
         rows.append(f"  not {refusal.rule}: {refusal.reason}")
-        rows.append(f"    at {refusal.node}" + (f", made at {refusal.line}" if refusal.line else ""))
+        made = f", made at {refusal.line}" if refusal.line else ""
+        rows.append(f"    at {refusal.node}{made}")
     return rows
 
 
@@ -100,38 +103,45 @@ def with_micro_batches(
     whole: Planned,
     limit: int,
     most: int,
-    plan_with: Callable[[int], Planned],
+    plan_with: Callable[[int, int], Planned],
     measured: Callable[[Any], tuple[int, float]],
 ) -> Planned:
     """Return the plan with the fewest micro-batches that fits, else the smallest.
 
+    Values are computed again in parts only where no number of parts fits without.
+
     whole: The plan of the whole batch, the report and the trace of its passes.
     limit: Bytes.
     most: The most micro-batches.
-    plan_with: Makes a plan with so many micro-batches.
+    plan_with: Makes a plan with so many micro-batches, for a limit.
     measured: Returns the bytes and the work of a plan.
     """
     from ..passes.lowering.timeline import readable
 
     before, work = measured(whole[0])
-    best, least = whole, before
-    count = 2
+    best, least, last, parts, count = whole, before, math.inf, 1, 2
     while count <= most and least > limit:
-        tried = plan_with(count)
-        record = tried[1]["micro_batches"]
-        if not record.hits:  # the reason is the same for any number of them
-            whole[1]["micro_batches"].refusals += record.refusals
-            break
-        size, more = measured(tried[0])
+        tried = plan_with(count, _NO_LIMIT)
+        if not tried[1]["micro_batches"].hits:  # the reason is the same for any number of them
+            whole[1]["micro_batches"].refusals += tried[1]["micro_batches"].refusals
+            return whole
+        size, _ = measured(tried[0])
+        if size < least:
+            best, least, parts = tried, size, count
+        if size >= last:
+            break  # what does not shrink with the parts is most of it
+        last, count = size, 2 * count
+    if best is whole:
+        return whole
+    if least > limit:  # both together
+        tried = plan_with(parts, limit)
+        size, _ = measured(tried[0])
         if size < least:
             best, least = tried, size
-            record.note(
-                f"{count} micro-batches: {readable(before - size)} less, {readable(size)} in all; "
-                f"about {100 * (more / work - 1):.0f} % more work"
-            )
-        elif best is not whole:
-            break  # what does not shrink with the parts is most of it
-        count *= 2
+    best[1]["micro_batches"].note(
+        f"{parts} micro-batches: {readable(before - least)} less, {readable(least)} in all; "
+        f"about {100 * (measured(best[0])[1] / work - 1):.0f} % more work"
+    )
     return best
 
 

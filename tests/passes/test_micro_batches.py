@@ -243,7 +243,6 @@ class TestLimits:
             np.testing.assert_allclose(w.value, e.value, rtol=1e-9, atol=1e-12)
 
     def test_more_rows_fit(self):
-        plain, _ = chain(4, 8)
         limited, _ = chain(4, 8, memory_limit="64KiB")
         without, _ = chain(4, 8, memory_limit="64KiB", skip=("micro_batches",))
         size = limited.largest("batch", "64KiB")
@@ -263,9 +262,11 @@ class TestLimits:
         histories = []
         for limit in (None, "400kB"):
             mg.random.seed(3)
-            dense = [mg.nn.Dense(64, "tanh", kernel_init=mg.init.glorot_uniform(seed=i)) for i in range(3)]
+            seeds = [mg.init.glorot_uniform(seed=i) for i in range(4)]
+            dense = [mg.nn.Dense(64, "tanh", kernel_init=seed) for seed in seeds[:3]]
+            last = mg.nn.Dense(4, kernel_init=seeds[3])
             net = mg.NeuralNetwork(
-                [mg.nn.Input((16,)), *dense, mg.nn.Dropout(0.2), mg.nn.Dense(4, kernel_init=mg.init.glorot_uniform(seed=9))],
+                [mg.nn.Input((16,)), *dense, mg.nn.Dropout(0.2), last],
                 loss="cross_entropy", optimizer=mg.optimizer.SGD(0.1),
             )  # fmt: skip
             history = net.fit(x, y, batch_size=300, epochs=2, verbose=0, shuffle=False,

@@ -24,7 +24,7 @@ Numerics: `reassoc`. Sums over the batch are added in another order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from ...errors import MagmagraphError
 from ...ir.communicator import REDUCTIONS
 from ...ir.graph import Graph, Node, Trace
 from ...ir.op import Effect, Kind, Op, describe, topological
-from ...ir.records import record
 from ...ir.types import Extent
 from ...ops.collective.whole import ALLREDUCE, INDEX
 from ...ops.control.identities import ITEM, results_of
@@ -107,7 +106,7 @@ class _Rows(Walk):
         return _Inseparable(node, reason)
 
 
-@record(frozen=True)
+@dataclass
 class _Facts:
     dim: str
     size: int
@@ -135,7 +134,8 @@ class _Split:
         self.graph, self.sharded, self.count = graph, sharded, count
         self.small: Extent = sharded.dim // count
         self.last: Extent = sharded.dim - (count - 1) * self.small
-        walk = _Rows(_Facts(sharded.name, count), sharded, counts(graph.nodes, graph.roots), rule_of)
+        readers = counts(graph.nodes, graph.roots)
+        walk = _Rows(_Facts(sharded.name, count), sharded, readers, rule_of)
         walk.run(graph.nodes)
         self.walk = walk
         self.copies: dict[Node, Node] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 import tracemalloc
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -273,3 +275,20 @@ class TestLimits:
                               **({} if limit is None else {"memory_limit": limit}))
             histories.append(history["loss"])
         np.testing.assert_allclose(histories[1], histories[0], rtol=1e-5)
+
+
+class TestPicture:
+    def test_a_timeline_is_drawn(self, tmp_path):
+        step, _ = chain(2, 8)
+        timeline = step.specialize((64, 8)).memory.timeline()
+        shown = mg.show(timeline)
+        root = ElementTree.fromstring(shown.svg())
+        titles = [node.text for node in root.iter("{http://www.w3.org/2000/svg}title")]
+        assert len(titles) == len(timeline.moments)
+        assert f"in step {timeline.peak}" in shown.svg()
+        assert timeline.holders[0].what[:20] in shown.svg()
+        assert json.loads(shown.json())["peak"] == timeline.peak
+        shown.save(tmp_path / "memory.html")
+        assert "<svg" in (tmp_path / "memory.html").read_text()
+        with pytest.raises(mg.GraphError, match="no graph"):
+            shown.save(tmp_path / "memory.dot")

@@ -31,7 +31,7 @@ def memory_svg(timeline: Timeline) -> str:
     below = _ROW * (len(holders) + 3)
     frame = Frame(_WIDTH, _HEIGHT + below, left=90.0, top=30.0, bottom=44.0 + below)
     scale = Scale.of([0.0, float(most or 1)], zero=True)
-    up = [(place, readable(int(round(place * scale.high)))) for place in (0, 0.25, 0.5, 0.75, 1)]
+    up = [(place, readable(round(place * scale.high))) for place in (0, 0.25, 0.5, 0.75, 1)]
     count = max(1, len(moments))
     numbers = sorted({0, count // 2, count - 1})
     across = [((number + 0.5) / count, str(number)) for number in numbers]

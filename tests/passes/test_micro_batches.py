@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from random_shapes import ShapedBuilder
 
 import magmagraph as mg
 from magmagraph.ir.graph import Trace
@@ -123,6 +124,35 @@ class TestValues:
             np.testing.assert_allclose(found[new], expected[old], rtol=1e-11, atol=1e-13)
 
 
+    def test_random_programs(self):
+        """Cut each value of some programs, and a mean of it with gradients, or refuse to."""
+        hits = 0
+        for seed in (3, 15):
+            build = ShapedBuilder(seed, "float64", 2)
+            build.grow(14)
+            for node in build.nodes[len(build.inputs) :]:
+                mean = mg.mean(mg.tanh(node))
+                for outputs in ([node], [mean, *mg.grad(mean, build.variables, unused="zeros")]):
+                    function = mg.function(build.inputs, outputs)
+                    graph, entry = cut(function, 3)
+                    if not entry.hits:
+                        assert graph is function.source_graph
+                        continue
+                    hits += 1
+                    for sizes in build.sizes:
+                        feeds = dict(zip(graph.inputs, build.fed(sizes), strict=True))
+                        expected = evaluate(function.source_graph, feeds)
+                        found = evaluate(graph, feeds)
+                        for old, new in zip(
+                            function.source_graph.roots, graph.roots, strict=True
+                        ):
+                            np.testing.assert_allclose(
+                                found[new], expected[old], rtol=1e-9, atol=1e-11,
+                                err_msg=f"seed {seed}, {node}",
+                            )  # fmt: skip
+        assert hits > 10
+
+
 def normalized():
     x, w = leaf("x", WIDTH), weight("w", WIDTH, 3)
     h = x @ w
@@ -146,6 +176,30 @@ def product_of_rows():
     return mg.function([x], mg.prod(x @ w, axis=0))
 
 
+def sum_in_a_branch():
+    x, w = leaf("x", WIDTH), weight("w", WIDTH, 3)
+    h = mg.cond(mg.sum(w) > 0.0, lambda a: a + mg.sum(a), lambda a: a * 2.0, x @ w)
+    return mg.function([x], mg.max(h, axis=1))
+
+
+def mask_of_weights():
+    x, w = leaf("x", WIDTH), weight("w", WIDTH, 3)
+    each = mg.mean(mg.square(x @ w), axis=1)
+    mask = mg.cast(each > 0.2, "float64")
+    return trained(mg.sum(each * mask) / mg.sum(mask), [w], [x])
+
+
+def some_draws():
+    x, w = leaf("x", WIDTH), weight("w", WIDTH, 3)
+    drawn = mg.cast(mg.random.poisson(x.shape, 50.0), "float64")
+    return trained(mg.mean(mg.square((x * drawn) @ w)), [w], [x])
+
+
+def without_rows():
+    x, w = leaf("x", WIDTH), weight("w", WIDTH, 3)
+    return mg.function([x], mg.sum(mg.square(w)))
+
+
 def without_a_batch():
     x, w = mg.var("x", shape=(8, WIDTH), dtype="float64"), weight("w", WIDTH, 3)
     return trained(mg.mean(mg.square(x @ w)), [w], [x])
@@ -159,6 +213,10 @@ class TestRefusals:
             (contrasted, "also with those of other micro-batches"),
             (sorted_rows, "it works along axis 0"),
             (product_of_rows, "is not joined by a sum"),
+            (sum_in_a_branch, "its body joins the rows of each micro-batch"),
+            (mask_of_weights, "of the whole batch"),
+            (some_draws, "its random numbers are not drawn row by row"),
+            (without_rows, "no result depends on its rows"),
             (without_a_batch, "no input has a named dimension"),
         ],
         ids=lambda p: getattr(p, "__name__", ""),

@@ -48,7 +48,7 @@ from ...ops.shape.joining import broadcast_to, concatenate, stack
 from ..loops import prune_within
 from ..pipeline import Options
 from .layouts import MICRO, Sharded, Way
-from .pipeline import with_rows
+from .pipeline import has_joins_in_body, with_rows
 from .rules import rule_of
 from .walk import Walk, again, counts
 
@@ -171,6 +171,8 @@ class _Split:
         reading: dict[Node, dict[Node, None]] = {}  # node -> what is joined before it
         whole: dict[Node, Node] = {}
         for node in self.walked.nodes:
+            if has_joins_in_body(node):
+                raise _Inseparable(node, "its body joins the rows of each micro-batch")
             before = dict.fromkeys(j for i in node.inputs for j in reading.get(i, ()))
             if self._counts(node):
                 reading[node] = {}
@@ -278,6 +280,9 @@ class _Split:
         for root in (*walked.effects, *(value for _, value in walked.updates)):
             if root in self.varying:
                 raise _Inseparable(root, "it is seen or kept with the rows of the whole batch")
+        results = list(dict.fromkeys(node for node in walked.outputs if node in self.varying))
+        if not self.joins and not results:
+            raise _Inseparable(walked.roots[0], "no result depends on its rows")
         inputs = [x for x in walked.inputs if self.sharded.axes(x.type)]
         # Parts without rows do not run. That the iterations have a flag also keeps products inside.
         runs = greater(extent(self.small), constant(0, dtype=INT64))
@@ -296,7 +301,6 @@ class _Split:
             rows_of[x] = take(x, places, axis=axis)
         last = self._part(rest, self.last, constant(many, dtype=INT64))
         body = self._part(rows_of, self.small, number)
-        results = list(dict.fromkeys(node for node in walked.outputs if node in self.varying))
         starts = {
             input("sum", (v := last[node.inputs[0]]).shape, v.dtype): v for node in self.joins
         }

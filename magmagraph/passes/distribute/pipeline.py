@@ -38,7 +38,7 @@ from .layouts import MICRO, Sharded, refusal
 from .stages import Pipeline, Stages, assigned, clock
 from .walk import again
 
-__all__ = ["cut", "with_rows"]
+__all__ = ["cut", "has_joins_in_body", "with_rows"]
 
 _JOINS: dict[str, Op] = dict(zip(REDUCTIONS, (ADD, MAXIMUM, MINIMUM), strict=True))
 
@@ -99,20 +99,11 @@ class _Cut:
     def _is_varying(self, node: Node) -> bool:
         if self._is_micro(node):
             return node.op is INDEX
-        for value in node.attrs.values():
-            if self._sums_micro_batches(value):
-                raise refusal(
-                    self.sharded.name, node, "its body sums over the rows of each micro-batch"
-                )
-        return self.sharded.in_node(node) or any(self.has_rows[o] for o in node.inputs)
-
-    def _sums_micro_batches(self, value: Any) -> bool:
-        if isinstance(value, Graph):
-            return any(
-                self._is_micro(node) or any(map(self._sums_micro_batches, node.attrs.values()))
-                for node in value.nodes
+        if has_joins_in_body(node):
+            raise refusal(
+                self.sharded.name, node, "its body sums over the rows of each micro-batch"
             )
-        return isinstance(value, tuple) and any(map(self._sums_micro_batches, value))
+        return self.sharded.in_node(node) or any(self.has_rows[o] for o in node.inputs)
 
     def _copies(self, node: Node) -> list[Copy]:
         return [(node, m) for m in (range(self.count) if self.has_rows[node] else (None,))]
@@ -338,6 +329,19 @@ class _Cut:
     def _attribute(self, value: Any, m: int | None) -> Any:
         """Return a shape or another attribute with a micro-batch's rows in the place of all."""
         return value if m is None else with_rows(self.sharded, value, self.sizes[m])
+
+
+def has_joins_in_body(node: Node) -> bool:
+    """Return whether a loop or a branch joins micro-batches in one of its bodies."""
+    return any(map(_has_joins, node.attrs.values()))
+
+
+def _has_joins(value: Any) -> bool:
+    if isinstance(value, Graph):
+        return any(
+            node.attrs.get("group") == MICRO or has_joins_in_body(node) for node in value.nodes
+        )
+    return isinstance(value, tuple) and any(map(_has_joins, value))
 
 
 def with_rows(sharded: Sharded, value: Any, rows: Extent) -> Any:

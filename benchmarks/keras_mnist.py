@@ -5,7 +5,7 @@ batches of 100, in the same order, SGD with momentum; Keras on its torch backend
 tensorflow, on TensorFlow (channels last, which its convolutions on a CPU need). Compared: the
 weights after an epoch from the same weights; the rate is small, for else a unit that rounding
 turns on or off decides (NumPy in float32 is then 2e-3 of a bias from float64, where these began
-with 0). TensorFlow has no record yet, and no limit is claimed beside it.
+with 0). There is no record for TensorFlow yet, and no claim about it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ shapes (2, 3) and (4,) do not fit
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -72,6 +72,17 @@ class MagmagraphError(Exception):
 
     node: Any = None
     alone: bool = False
+
+    def __new__(cls, *args: Any, **_: Any) -> Self:
+        """Make the object by the built-in class whose memory layout it has.
+
+        Without this, ``MissingFileError.__new__(MissingFileError)`` is refused by Python: the first
+        built-in base is ValueError, the layout OSError's. Dask unpickles errors by such a call.
+        """
+        layout: type[BaseException] = cls
+        while layout.__module__ != "builtins":
+            layout = layout.__base__  # type: ignore[assignment]
+        return layout.__new__(cls, *args)
 
 
 class ShapeError(MagmagraphError, ValueError):

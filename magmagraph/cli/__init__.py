@@ -77,33 +77,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     try:
         with _first_alone():
-            chosen = parser.parse_args(arguments)
+            options = parser.parse_args(arguments)
     except SystemExit as stop:
         if number_of_rank():
-            return 0  # a status here could end the first one before it has spoken
+            return 0  # an exit status here could end rank 0 before it has printed
         return stop.code if isinstance(stop.code, int) else 2
-    if chosen.command is None:
+    if options.command is None:
         with _first_alone():
             parser.print_help()
         return 0
     try:
-        status: int | None = _COMMANDS[chosen.command].run(chosen)
+        status: int | None = _COMMANDS[options.command].run(options)
         sys.stdout.flush()
-    except ConfigError as error:  # a variable of the environment, say: what it needs fits a line
-        print(f"magmagraph {chosen.command}: {_in_a_line(error)}", file=sys.stderr)
+    except ConfigError as error:  # such as an environment variable: the error fits a line
+        print(f"magmagraph {options.command}: {_in_a_line(error)}", file=sys.stderr)
         return 1
     except MagmagraphError as error:
-        print(f"magmagraph {chosen.command}: {error}", file=sys.stderr)
+        print(f"magmagraph {options.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"magmagraph {chosen.command}: interrupted", file=sys.stderr)
+        print(f"magmagraph {options.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader has gone (`magmagraph info | head`); nothing is left to be told to anyone.
+        # The reader has closed the pipe (`magmagraph info | head`): print no more.
         _let_go()
         return 1
     except OSError as error:  # a full disk, a file that may not be read
-        print(f"magmagraph {chosen.command}: {error}", file=sys.stderr)
+        print(f"magmagraph {options.command}: {error}", file=sys.stderr)
         _let_go()
         return 1
     return status or 0

@@ -28,26 +28,26 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="whose peaks are measured (auto)")
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Measure, and print what is kept now."""
+def run(options: argparse.Namespace) -> None:
+    """Measure, and print the settings that are stored now."""
     from ..runtime.cache import default_choices
 
     if not config.tuning:
         raise CommandError("tuning is switched off (MAGMAGRAPH_TUNING=0): nothing may be measured")
     choices = default_choices()
-    known = choices.items()
-    loaded = [target.load(name) for name in chosen.targets]  # before anything takes time
+    settings = choices.items()
+    loaded = [target.load(name) for name in options.targets]  # before anything takes time
     x = input("x", (8, 8), "float32")
-    probe = Function([x], cast(x, "float64"), device=chosen.device)
+    probe = Function([x], cast(x, "float64"), device=options.device)
     peaks = probe._peaks({"float32": 0.0, "float64": 0.0})
     print(f"{peaks.machine}: {peaks}")
-    for found, space, name in loaded:
-        function = target.function_of(found, name)
-        feeds, text = target.feeds_of(function, space, chosen)
+    for function_or_nodes, space, name in loaded:
+        function = target.function_of(function_or_nodes, name)
+        feeds, text = target.feeds_of(function, space, options)
         function.profile(*feeds, runs=1)
         print(f"{name}: {len(function.plan.steps)} steps, {text}")
     now = choices.items()
-    fresh = {key: value for key, value in now.items() if known.get(key) != value}
+    fresh = {key: value for key, value in now.items() if settings.get(key) != value}
     rows = [("choice", "value"), *((key, str(value)) for key, value in sorted(fresh.items()))]
     if fresh:
         tables.show(rows, (0, 1), "\nmeasured now")

@@ -16,7 +16,7 @@ from . import tables
 from .target import CommandError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_LEFT_OUT = 77  # the status of a benchmark that needs what is not here
+_LEFT_OUT = 77  # the exit status of a benchmark whose requirements are missing
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -28,22 +28,22 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Run the benchmarks that are named, or list those that there are."""
     folder = find(Path.cwd())
-    known = benchmarks(folder)
-    if chosen.all:
-        for name in known:
+    names = benchmarks(folder)
+    if options.all:
+        for name in names:
             print(f"== {name}", flush=True)
-            _run(known[name][0], [], may_need=True)
-    elif chosen.name is None:
-        rows = [("name", "what it measures"), *((n, text) for n, (_, text) in known.items())]
+            _run(names[name][0], [], may_need=True)
+    elif options.name is None:
+        rows = [("name", "what it measures"), *((n, text) for n, (_, text) in names.items())]
         tables.show(rows, (0, 1), str(folder))
-    elif chosen.name not in known:
-        raise CommandError(f"{folder} has no benchmark {chosen.name!r}; there are "
-                           + ", ".join(known))
+    elif options.name not in names:
+        raise CommandError(f"{folder} has no benchmark {options.name!r}; there are "
+                           + ", ".join(names))
     else:
-        _run(known[chosen.name][0], chosen.arguments)
+        _run(names[options.name][0], options.arguments)
 
 
 def find(start: Path) -> Path:
@@ -81,7 +81,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _run(path: Path, arguments: list[str], *, may_need: bool = False) -> None:
-    """Run a benchmark as a program of its own; its status, where not 0, is an error."""
+    """Run a benchmark in a new process; a nonzero exit status is an error."""
     done = subprocess.run([sys.executable, str(path), *arguments], check=False)
     if done.returncode and not (may_need and done.returncode == _LEFT_OUT):
         raise CommandError(f"{path.name} ended with the status {done.returncode}")

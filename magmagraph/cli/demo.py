@@ -40,19 +40,19 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Train the network and print the report, the loss, the accuracy and the time a step."""
     from rich.console import Console
 
     from .. import data
 
-    path = None if chosen.output is None else target.output(chosen.output, (".html",))
+    path = None if options.output is None else target.output(options.output, (".html",))
     console = Console(highlight=False)
-    digits = data.mnist(timeout=0) if chosen.offline else data.mnist()
+    digits = data.mnist(timeout=0) if options.offline else data.mnist()
     few = len(digits.x_train) < FEW
-    chosen.epochs = chosen.epochs or (10 if few else 5)
-    chosen.batch = chosen.batch or (10 if few else 100)
-    sizes = [digits.x_train.shape[1], *[HIDDEN] * chosen.layers, digits.classes]
+    options.epochs = options.epochs or (10 if few else 5)
+    options.batch = options.batch or (10 if few else 100)
+    sizes = [digits.x_train.shape[1], *[HIDDEN] * options.layers, digits.classes]
     console.print(f"[bold]Data[/]      {digits.source}", soft_wrap=True)
     console.print(
         f"[bold]Network[/]   {'-'.join(map(str, sizes))}, sigmoid units, "
@@ -60,10 +60,10 @@ def run(chosen: argparse.Namespace) -> None:
         soft_wrap=True,
     )
     console.print(
-        f"[bold]Training[/]  gradient descent, rate {chosen.rate:g}, batches of {chosen.batch}"
+        f"[bold]Training[/]  gradient descent, rate {options.rate:g}, batches of {options.batch}"
     )
-    step, classify = _network().build(sizes, chosen.rate, chosen.seed)
-    train(step, classify, digits, chosen, console)
+    step, classify = _network().build(sizes, options.rate, options.seed)
+    train(step, classify, digits, options, console)
     if path is None:
         console.print(
             "\nNext: -o demo.html writes a page with this step at each pass; docs/tutorial.md "
@@ -77,15 +77,15 @@ def run(chosen: argparse.Namespace) -> None:
 
 
 def train(
-    step: Any, classify: Any, digits: Dataset, chosen: argparse.Namespace, console: Console
+    step: Any, classify: Any, digits: Dataset, options: argparse.Namespace, console: Console
 ) -> None:
-    """Run the epochs and print what comes of them."""
+    """Run the epochs and print loss, accuracy and time."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
     from .. import data
 
-    rows = data.batches(digits.x_train, digits.y_train, size=chosen.batch, seed=chosen.seed)
+    rows = data.batches(digits.x_train, digits.y_train, size=options.batch, seed=options.seed)
     begin = time.perf_counter()
     (first,) = step(*next(iter(rows)))
     passed = time.perf_counter() - begin
@@ -103,8 +103,8 @@ def train(
         disable=not console.is_terminal,
     )
     with bar:
-        task = bar.add_task("", total=chosen.epochs * len(rows))
-        for epoch in range(1, chosen.epochs + 1):
+        task = bar.add_task("", total=options.epochs * len(rows))
+        for epoch in range(1, options.epochs + 1):
             losses, times = [], []
             for batch in rows:
                 begin = time.perf_counter()

@@ -36,20 +36,20 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead")
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print the report, or the explanations."""
-    found, space, name = target.load(chosen.target)
-    function = target.function_of(found, name)
+    function_or_nodes, space, name = target.load(options.target)
+    function = target.function_of(function_or_nodes, name)
     function.compile()
-    if chosen.node is None:
-        if chosen.json:
+    if options.node is None:
+        if options.json:
             print(function.report.to_json())
             return
         print(function.report)
         return
-    names = _Names(function, space, chosen.target.rpartition(":")[0])
-    explained = [function.explain(node) for node in _matching(function, chosen.node, names)]
-    if chosen.json:
+    names = _Names(function, space, options.target.rpartition(":")[0])
+    explained = [function.explain(node) for node in _matching(function, options.node, names)]
+    if options.json:
         print(json.dumps([json.loads(one.to_json()) for one in explained], indent=2))
     else:
         print("\n\n".join(map(str, explained)))
@@ -65,15 +65,17 @@ class _Names:
 
     def nodes(self, name: str) -> list[Node]:
         """Return the nodes that a name of the file holds, else those of its assignments."""
-        known = {
+        graph_nodes = {
             user for member, users in self.function.trace.sources.items() for user in users
         }
-        known.update(self.function.source_graph.nodes)
-        held = self.space.get(name)
-        members = held if isinstance(held, (list, tuple)) else [held]
-        found = [member for member in members if isinstance(member, Node) and member in known]
-        return found or [
-            node for first, last in self._assignments(name) for node in self._made(first, last)
+        graph_nodes.update(self.function.source_graph.nodes)
+        value = self.space.get(name)
+        members = value if isinstance(value, (list, tuple)) else [value]
+        nodes = [member for member in members if isinstance(member, Node) and member in graph_nodes]
+        return nodes or [
+            node
+            for first, last in self._assignments(name)
+            for node in self._results_of_lines(first, last)
         ]
 
     def _assignments(self, name: str) -> list[tuple[int, int]]:
@@ -93,8 +95,8 @@ class _Names:
             ]
         return []
 
-    def _made(self, first: int, last: int) -> list[Node]:
-        """Return what some lines of the file compute, without what they compute on the way."""
+    def _results_of_lines(self, first: int, last: int) -> list[Node]:
+        """Return the final nodes that some lines of the file compute, without intermediate ones."""
         sources = self.function.trace.sources
         path = Path(self.file).resolve()
         here = [
@@ -110,7 +112,7 @@ class _Names:
         return [node for node in here if node not in inner]
 
 
-def _matching(function: Function, text: str, named: _Names) -> list[Node]:
+def _matching(function: Function, text: str, file_names: _Names) -> list[Node]:
     """Return the nodes of the source graph that a text names, or raise."""
     sources = function.trace.sources
     users = {node: sources.get(node, [node]) for node in function.source_graph.nodes}
@@ -128,23 +130,23 @@ def _matching(function: Function, text: str, named: _Names) -> list[Node]:
         lambda node: node.line is not None and _is_line(str(node.line), text),
     ):
         if fits is None:
-            found = named.nodes(text)
+            nodes = file_names.nodes(text)
         else:
-            found = [next(filter(fits, own)) for own in users.values() if any(map(fits, own))]
-        if found:
-            return found
+            nodes = [next(filter(fits, own)) for own in users.values() if any(map(fits, own))]
+        if nodes:
+            return nodes
     names = [own[0].name for own in users.values() if own[0].name]
     computed = [
         f"{own[0].op.name} (line {own[0].line.number})"
         for own in users.values()
         if own[0].op.kind is not Kind.LEAF and own[0].line is not None
     ]
-    known = ", ".join([*dict.fromkeys(names), *dict.fromkeys(computed)][:_SHOWN])
-    raise CommandError(f"no node is {text!r}; there are {known}")
+    candidates = ", ".join([*dict.fromkeys(names), *dict.fromkeys(computed)][:_SHOWN])
+    raise CommandError(f"no node is {text!r}; there are {candidates}")
 
 
 def _is_line(line: str, text: str) -> bool:
     """Return whether a text, a number or the end of a path with one, names a line."""
     file, _, number = line.rpartition(":")
-    wanted, _, at = text.rpartition(":")
-    return at == number and (not wanted or file == wanted or file.endswith("/" + wanted))
+    path, _, at = text.rpartition(":")
+    return at == number and (not path or file == path or file.endswith("/" + path))

@@ -31,18 +31,18 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Write the sources, and say what was written."""
-    found, space, name = target.load(chosen.target)
-    others = {other: space.get(other) for other in chosen.others}
-    for label, function in ((name, found), *others.items()):
+    function_or_nodes, space, name = target.load(options.target)
+    others = {other: space.get(other) for other in options.others}
+    for label, function in ((name, function_or_nodes), *others.items()):
         if not isinstance(function, Function):
             what = "not there" if function is None else type(function).__name__
             raise CommandError(f"{label} is {what}, not a compiled function")
-    folder = Path(chosen.output)
-    sizes = dict(chosen.size) or None
-    found.export(
-        folder, "c", name=chosen.name, sizes=sizes, blas=chosen.blas, others=others or None
+    folder = Path(options.output)
+    sizes = dict(options.size) or None
+    function_or_nodes.export(
+        folder, "c", name=options.name, sizes=sizes, blas=options.blas, others=others or None
     )
     files = sorted(folder.iterdir())
     total = sum(file.stat().st_size for file in files)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..runtime.cpu.installed import Installed
     from ..runtime.cpu.toolchain import Compiler
 
-# The name under which it is installed, what it is for, and what brings it.
+# The package's name, its use, and the extra that installs it.
 LIBRARIES = (
     ("numpy", "arrays", "magmagraph"),
     ("scipy", "linear algebra, BLAS", "magmagraph"),
@@ -77,9 +77,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a list of records instead")
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print the facts as tables, or as JSON."""
-    if chosen.json:
+    if options.json:
         import dataclasses
         import json
 
@@ -93,10 +93,10 @@ def run(chosen: argparse.Namespace) -> None:
     def show(line: str, style: str = "") -> None:
         console.print(Text(line, style), soft_wrap=True)
 
-    known = list(facts())
-    column = max(len(fact.name) for fact in known) + 4
+    rows = list(facts())
+    column = max(len(fact.name) for fact in rows) + 4
     group = ""
-    for fact in known:
+    for fact in rows:
         if fact.group != group:
             if group:
                 show("")
@@ -129,7 +129,7 @@ def wrapped(name: str, text: str, column: int, width: int) -> list[str]:
 
 
 def facts() -> Iterator[Fact]:
-    """Yield what is known of this machine."""
+    """Yield the facts of this machine."""
     yield Fact("magmagraph", "version", __version__)
     yield Fact("magmagraph", "Python", f"{platform.python_version()}, {sys.executable}")
     yield Fact("magmagraph", "system", platform.platform())
@@ -172,7 +172,7 @@ def _compiler() -> Iterator[Fact]:
         yield Fact("CPU", "C compiler", "switched off: kernels run in NumPy", advice)
         return
     try:
-        found = find_compiler()
+        compiler = find_compiler()
     except CompilerUnavailable as error:
         yield Fact("CPU", "C compiler", "none: kernels run in NumPy, slower", str(error))
         with contextlib.suppress(ConfigError):
@@ -180,18 +180,20 @@ def _compiler() -> Iterator[Fact]:
             if there is not None and there.portable:
                 yield _of_a_wheel(there)
     else:
-        yield Fact("CPU", "C compiler", f"{shlex.join(found.command)}, {found.version}")
-        yield _installed(found)
+        yield Fact("CPU", "C compiler", f"{shlex.join(compiler.command)}, {compiler.version}")
+        yield _installed(compiler)
 
 
-def _of_a_wheel(found: Installed) -> Fact:
+def _of_a_wheel(installation: Installed) -> Fact:
     """Return which of a wheel's libraries this processor takes."""
-    name, variants = "installed libraries", ", ".join(found.portable)
-    if found.variant is None:
-        value = f"none for this processor; the wheel has {variants}, in {found.folder}"
+    name, variants = "installed libraries", ", ".join(installation.portable)
+    if installation.variant is None:
+        value = f"none for this processor; the wheel has {variants}, in {installation.folder}"
         return Fact("CPU", name, value, "they are compiled at the first call, by a C compiler")
-    count = len(found.portable[found.variant])
-    return Fact("CPU", name, f"{count} for {found.variant} (of {variants}), in {found.folder}")
+    count = len(installation.portable[installation.variant])
+    return Fact(
+        "CPU", name, f"{count} for {installation.variant} (of {variants}), in {installation.folder}"
+    )
 
 
 def _installed(compiler: Compiler) -> Fact:
@@ -202,31 +204,31 @@ def _installed(compiler: Compiler) -> Fact:
 
     name = "installed libraries"
     try:
-        found = installed.found()
+        installation = installed.found()
     except ConfigError as error:
         return Fact("CPU", name, "unknown", str(error))
-    wanted = [library_key(compiler, "-O" + level, text) for _, text, level in fixed_sources()]
-    if found is None:
+    keys = [library_key(compiler, "-O" + level, text) for _, text, level in fixed_sources()]
+    if installation is None:
         if not is_on("MAGMAGRAPH_INSTALLED"):
             advice = "unset MAGMAGRAPH_INSTALLED to use those there are"
             return Fact("CPU", name, "not used: they are switched off", advice)
         advice = "install magmagraph with pip where a C compiler is at hand: faster first calls"
         return Fact("CPU", name, "none", advice)
-    if found.portable:
-        return _of_a_wheel(found)
-    usable = sum(key in found.libraries for key in wanted)
-    value = f"{usable} of {len(wanted)}, in {found.folder}"
+    if installation.portable:
+        return _of_a_wheel(installation)
+    usable = sum(key in installation.libraries for key in keys)
+    value = f"{usable} of {len(keys)}, in {installation.folder}"
     again = "install magmagraph again with pip: faster first calls"
-    if usable == len(wanted):
+    if usable == len(keys):
         return Fact("CPU", name, value)
-    if not found.is_for_this_machine():
+    if not installation.is_for_this_machine():
         value += "; they were built for another processor or C library"
-    elif (found.compiler["version"], *found.compiler["command"]) != (
+    elif (installation.compiler["version"], *installation.compiler["command"]) != (
         compiler.version,
         *compiler.command,
     ):
-        value += f"; they were built by {shlex.join(found.compiler['command'])}, "
-        value += str(found.compiler["version"])
+        value += f"; they were built by {shlex.join(installation.compiler['command'])}, "
+        value += str(installation.compiler["version"])
     else:
         value += "; the others were not built in time, or have changed since"
     return Fact("CPU", name, value, again)
@@ -236,14 +238,14 @@ def _blas() -> Iterator[Fact]:
     """Yield the library that computes large products, and settings that slow the machine."""
     from ..runtime.cpu.products import blas
 
-    known = blas.describe()
-    if known["path"] is None:
+    blas_facts = blas.describe()
+    if blas_facts["path"] is None:
         yield Fact("CPU", "BLAS", "none with an interface that is known: products are slower")
     else:
-        yield Fact("CPU", "BLAS", f"{known['path']} ({known['interface']})")
-        if known["core"]:
-            yield Fact("CPU", "BLAS kernels", f"for {known['core']}")
-    for line in known["settings"]:
+        yield Fact("CPU", "BLAS", f"{blas_facts['path']} ({blas_facts['interface']})")
+        if blas_facts["core"]:
+            yield Fact("CPU", "BLAS kernels", f"for {blas_facts['core']}")
+    for line in blas_facts["settings"]:
         name, _, value = line.partition("=")
         advice = f"unset {name} before Python starts, unless you mean it"
         yield Fact("Settings that may slow this machine", name, value, advice)
@@ -258,7 +260,7 @@ def _settings() -> Iterator[Fact]:
 
 
 def _gpu() -> Iterator[Fact]:
-    """Yield what is known of GPUs without loading a library for them."""
+    """Yield facts of the GPUs that need no GPU library."""
     there = sorted(Path("/proc/driver/nvidia/gpus").glob("*"))
     value = f"{len(there)} with a driver" if there else "no driver is loaded"
     missing = there and importlib.util.find_spec("cupy") is None
@@ -299,7 +301,7 @@ _OF_RANKS = ("PMI", "HYDI", "OMPI_COMM_", "SLURM_")  # variables by which a proc
 
 
 def _addresses() -> Fact:
-    """Return what the MPI library says of addresses of GPUs; a process of its own loads it."""
+    """Return whether MPI takes GPU addresses; a new process loads the library."""
     name = "MPI and GPUs"
     alone = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
     try:
@@ -311,20 +313,20 @@ def _addresses() -> Fact:
         takes, why = done.stdout.splitlines()[-2:]
     except (OSError, ValueError, subprocess.SubprocessError):
         return Fact("Many processes", name, "unknown: mpi4py finds no MPI library that it can load")
-    told = {
+    verdicts = {
         "True": "says that it takes their addresses; used where NCCL cannot be, after a trial",
         "False": "takes no addresses of GPUs",
         "None": "does not say whether it takes their addresses",
     }
     advice = "MAGMAGRAPH_DEVICE_MESSAGES=mpi tries it" if takes == "None" else ""
-    return Fact("Many processes", name, f"{told[takes]} ({why})", advice)
+    return Fact("Many processes", name, f"{verdicts[takes]} ({why})", advice)
 
 
 def _nccl() -> str | None:
-    """Return where NCCL lies: in a wheel, or among the system's libraries."""
+    """Return the path of NCCL, from a wheel or the system's libraries."""
     for place in sys.path:
-        for found in sorted(Path(place or ".").glob("nvidia/nccl/lib/libnccl.so*")):
-            return str(found)
+        for path in sorted(Path(place or ".").glob("nvidia/nccl/lib/libnccl.so*")):
+            return str(path)
     from ctypes.util import find_library
 
     return find_library("nccl")

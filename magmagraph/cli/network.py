@@ -37,8 +37,8 @@ def build(sizes: list[int], rate: float, seed: int) -> tuple[mg.Function, mg.Fun
             h = mg.sigmoid(h)
         # Glorot's interval, widened by 4: around zero a sigmoid has a fourth of the slope of the
         # hyperbolic tangent for which it was derived, and deep networks would not move at all.
-        spread = mg.init.glorot_uniform(gain=4.0, seed=seed + layer)
-        W = mg.var(f"W{layer}", shape=(inputs, outputs), init=spread)
+        initial = mg.init.glorot_uniform(gain=4.0, seed=seed + layer)
+        W = mg.var(f"W{layer}", shape=(inputs, outputs), init=initial)
         b = mg.var(f"b{layer}", shape=(outputs,), init=mg.init.zeros())
         parameters += [W, b]
         h = h @ W + b

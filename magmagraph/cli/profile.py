@@ -31,34 +31,34 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Measure, print, and write the trace."""
-    if chosen.output is not None and Path(chosen.output).suffix.lower() != ".json":
-        raise CommandError(f"{chosen.output}: a trace is written to .json")
-    found, space, name = target.load(chosen.target)
-    function = target.function_of(found, name)
-    feeds, text = target.feeds_of(function, space, chosen)
-    if chosen.json:
+    if options.output is not None and Path(options.output).suffix.lower() != ".json":
+        raise CommandError(f"{options.output}: a trace is written to .json")
+    function_or_nodes, space, name = target.load(options.target)
+    function = target.function_of(function_or_nodes, name)
+    feeds, text = target.feeds_of(function, space, options)
+    if options.json:
         from ..inspect.evidence import evidence
 
-        measured = evidence(function, *feeds, check=chosen.check, ablate=chosen.ablate)
+        measured = evidence(function, *feeds, check=options.check, ablate=options.ablate)
         print(json.dumps({"feeds": text, **measured}, indent=2))
-        if chosen.output is not None:
-            _save(function.profile(*feeds, runs=chosen.runs), chosen.output)
+        if options.output is not None:
+            _save(function.profile(*feeds, runs=options.runs), options.output)
         return
     print(text)
-    profile = function.profile(*feeds, runs=chosen.runs)
+    profile = function.profile(*feeds, runs=options.runs)
     if profile.peaks is not None:
         print(f"roofs: {profile.peaks} ({profile.peaks.machine})")
     head, *rows = profile.rows()
-    named = (head.index("kernel"), head.index("operations"), head.index("lines"))
-    left = (*named, *(head.index(name) for name in ("bound", "level") if name in head))
+    text_columns = (head.index("kernel"), head.index("operations"), head.index("lines"))
+    left = (*text_columns, *(head.index(name) for name in ("bound", "level") if name in head))
     tables.show([head, *rows], left, "\nsteps", total=True)
     lines = profile.by_line()
-    shown = [("us", "share", "line")]
-    shown += [(f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.line) for x in lines[:LINES]]
+    line_rows = [("us", "share", "line")]
+    line_rows += [(f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.line) for x in lines[:LINES]]
     more = f"{len(lines) - LINES} more lines" if len(lines) > LINES else ""
-    tables.show([*shown, ("", "", more)] if more else shown, (2,), "\nlines")
+    tables.show([*line_rows, ("", "", more)] if more else line_rows, (2,), "\nlines")
     groups = profile.by_group()
     if groups:
         names = [("us", "share", "group")]
@@ -73,13 +73,13 @@ def run(chosen: argparse.Namespace) -> None:
         if len(groups) > GROUPS:
             names.append(("", "", f"{len(groups) - GROUPS} more groups"))
         tables.show(names, (2,), "\ngroups")
-    if chosen.check:
+    if options.check:
         print(f"\naccuracy\n{function.check(*feeds)}")
-    if chosen.ablate:
+    if options.ablate:
         tables.show(function.ablate(*feeds).table(), (0, 7), "\npasses")
-    if chosen.output is not None:
-        _save(profile, chosen.output)
-        print(f"\n{chosen.output}: open it at https://ui.perfetto.dev or chrome://tracing")
+    if options.output is not None:
+        _save(profile, options.output)
+        print(f"\n{options.output}: open it at https://ui.perfetto.dev or chrome://tracing")
 
 
 def _save(profile: object, path: str) -> None:

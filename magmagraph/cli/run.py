@@ -12,6 +12,6 @@ from ..run import declare, execute
 __all__ = ["declare", "run"]
 
 
-def run(chosen: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the job; return its exit status."""
-    return execute(chosen)
+    return execute(options)

@@ -92,25 +92,25 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, after --")
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Run the script on each number of ranks; print the table, and write the files."""
-    chosen, arguments = _sorted_out(chosen)
-    counts = _numbers(chosen.ranks)
-    found: list[Measured] = []
+    options, arguments = _sorted_out(options)
+    counts = _numbers(options.ranks)
+    measurements: list[Measured] = []
     try:
         for ranks in counts:
-            print(f"== {chosen.script} on {_ranks(ranks)}", flush=True)
-            found.append(_one(chosen, arguments, ranks))
+            print(f"== {options.script} on {_ranks(ranks)}", flush=True)
+            measurements.append(_one(options, arguments, ranks))
     finally:  # what was measured before a failure is kept
-        if found:
-            _show(found, chosen, arguments)
+        if measurements:
+            _show(measurements, options, arguments)
 
 
-def _sorted_out(chosen: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
+def _sorted_out(options: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, also those after the script, and the arguments of the script."""
-    words = list(chosen.arguments)
-    if chosen.ranks is not None:
-        return chosen, words[1:] if words[:1] == ["--"] else words
+    words = list(options.arguments)
+    if options.ranks is not None:
+        return options, words[1:] if words[:1] == ["--"] else words
     ends = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
         prog="magmagraph scaling SCRIPT", add_help=False, allow_abbrev=False
@@ -121,8 +121,8 @@ def _sorted_out(chosen: argparse.Namespace) -> tuple[argparse.Namespace, list[st
         raise ConfigError("no number of ranks is given; try: magmagraph scaling SCRIPT -n 1,2,4")
     for name, value in vars(later).items():
         if value != parser.get_default(name):
-            setattr(chosen, name, value)
-    return chosen, [*rest, *words[ends + 1 :]]
+            setattr(options, name, value)
+    return options, [*rest, *words[ends + 1 :]]
 
 
 def _numbers(text: str) -> list[int]:
@@ -132,24 +132,24 @@ def _numbers(text: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def _one(chosen: argparse.Namespace, arguments: Sequence[str], ranks: int) -> Measured:
+def _one(options: argparse.Namespace, arguments: Sequence[str], ranks: int) -> Measured:
     from ..distributed.launching.launcher import JobError, launch
 
     with tempfile.TemporaryDirectory(prefix="magmagraph-scaling-") as folder:
         path = Path(folder, "epochs")
         try:
             launch(
-                chosen.script,
+                options.script,
                 *arguments,
                 ranks=ranks,
-                timeout=chosen.timeout,
-                threads=chosen.threads,
+                timeout=options.timeout,
+                threads=options.threads,
                 environment={VARIABLE: str(path)},
             )
         except JobError as error:
             raise CommandError(f"on {_ranks(ranks)}, {error}") from None
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return measured([json.loads(line) for line in lines], ranks, chosen.script)
+    return measured([json.loads(line) for line in lines], ranks, options.script)
 
 
 def measured(lines: Sequence[dict[str, Any]], ranks: int, script: str) -> Measured:
@@ -184,13 +184,13 @@ def measured(lines: Sequence[dict[str, Any]], ranks: int, script: str) -> Measur
     )
 
 
-def kind_of(found: Sequence[Measured]) -> str:
+def kind_of(measurements: Sequence[Measured]) -> str:
     """Return "strong" if all epochs have the same rows, "weak" if each rank has, else "other"."""
-    first = found[0]
-    rows = [one.rows / one.epochs for one in found]
+    first = measurements[0]
+    rows = [one.rows / one.epochs for one in measurements]
     if all(abs(count / rows[0] - 1) <= _ALIKE for count in rows):
         return "strong"
-    each = [count / one.ranks for count, one in zip(rows, found, strict=True)]
+    each = [count / one.ranks for count, one in zip(rows, measurements, strict=True)]
     return "weak" if all(abs(n / (rows[0] / first.ranks) - 1) <= _ALIKE for n in each) else "other"
 
 
@@ -201,19 +201,21 @@ _KINDS = {
 }
 
 
-def _show(found: Sequence[Measured], chosen: argparse.Namespace, arguments: Sequence[str]) -> None:
-    runs = [one.plain(found[0]) for one in found]
-    kind = kind_of(found)
+def _show(
+    measurements: Sequence[Measured], options: argparse.Namespace, arguments: Sequence[str]
+) -> None:
+    runs = [one.plain(measurements[0]) for one in measurements]
+    kind = kind_of(measurements)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    notes = [_KINDS[kind]] if len(found) > 1 else []
-    if any(one.compiled for one in found):
+    notes = [_KINDS[kind]] if len(measurements) > 1 else []
+    if any(one.compiled for one in measurements):
         notes.append("times include compiling, as the script trains for one epoch only")
-    if found[-1].ranks > (cores or 1):
-        notes.append(f"{found[-1].ranks} ranks share {cores} cores of this machine")
+    if measurements[-1].ranks > (cores or 1):
+        notes.append(f"{measurements[-1].ranks} ranks share {cores} cores of this machine")
     about = {
-        "script": str(chosen.script),
+        "script": str(options.script),
         "arguments": list(arguments),
-        "kind": kind if len(found) > 1 else None,
+        "kind": kind if len(measurements) > 1 else None,
         "notes": notes,
         "cores": cores,
         "magmagraph": __version__,
@@ -234,9 +236,9 @@ def _show(found: Sequence[Measured], chosen: argparse.Namespace, arguments: Sequ
     tables.show(rows, ())
     for note in notes:
         print(note)
-    write_file(f"{chosen.output}.json", json.dumps(about, indent=1) + "\n")
-    write_file(f"{chosen.output}.svg", chart(runs, Path(chosen.script).name))
-    print(f"wrote {chosen.output}.json and {chosen.output}.svg", flush=True)
+    write_file(f"{options.output}.json", json.dumps(about, indent=1) + "\n")
+    write_file(f"{options.output}.svg", chart(runs, Path(options.script).name))
+    print(f"wrote {options.output}.json and {options.output}.svg", flush=True)
 
 
 def _ranks(count: int) -> str:

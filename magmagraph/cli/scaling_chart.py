@@ -30,9 +30,9 @@ def chart(runs: Sequence[dict[str, Any]], title: str) -> str:
     True
     """
     ranks = [one["ranks"] for one in runs]
-    found = [one["samples_per_second"] for one in runs]
-    ideal = [found[0] * count / ranks[0] for count in ranks]
-    low, high = min(found + ideal), max(found + ideal)
+    rates = [one["samples_per_second"] for one in runs]
+    ideal = [rates[0] * count / ranks[0] for count in ranks]
+    low, high = min(rates + ideal), max(rates + ideal)
     low, high = low / 1.2, high * 1.2
     last = max(ranks[-1], 2 * ranks[0])
 
@@ -60,9 +60,9 @@ def chart(runs: Sequence[dict[str, Any]], title: str) -> str:
         'text-anchor="middle">ranks</text>',
         f'<text x="{LEFT}" y="{TOP - 8}" text-anchor="middle">samples/s</text>',
         f'<polyline points="{line(ideal)}" fill="none" stroke="#767676" stroke-dasharray="5 4"/>',
-        f'<polyline points="{line(found)}" fill="none" stroke="#0b62a8" stroke-width="2"/>',
+        f'<polyline points="{line(rates)}" fill="none" stroke="#0b62a8" stroke-width="2"/>',
     ]
-    for count, value in zip(ranks, found, strict=True):
+    for count, value in zip(ranks, rates, strict=True):
         x = across(count)
         parts.append(f'<text x="{x:.1f}" y="{floor + 20}" text-anchor="middle">{count}</text>')
         parts.append(f'<circle cx="{x:.1f}" cy="{up(value):.1f}" r="4" fill="#0b62a8"/>')
@@ -85,11 +85,11 @@ def _ticks(low: float, high: float) -> list[float]:
     [100.0, 200.0]
     """
     decade = 10.0 ** math.floor(math.log10(low))
-    found: list[float] = []
+    ticks: list[float] = []
     for steps in ((1, 2, 5), tuple(range(1, 10)), tuple(n / 10 for n in range(10, 100))):
         many = [decade * 10**k * n for k in range(math.ceil(math.log10(high / low)) + 2)
                 for n in steps]  # fmt: skip
-        found = [round(value, 12) for value in many if low <= value <= high]
-        if len(found) >= 2:
+        ticks = [round(value, 12) for value in many if low <= value <= high]
+        if len(ticks) >= 2:
             break
-    return found
+    return ticks

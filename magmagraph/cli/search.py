@@ -25,28 +25,28 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print the trials, and write what was asked for."""
     from ..tune import read
 
-    if chosen.output is not None and Path(chosen.output).suffix.lower() not in (".html", ".htm"):
-        raise CommandError(f"{chosen.output}: a page with plots is written to .html")
-    found, running = read(chosen.journal)
-    print(found.summary())
+    if options.output is not None and Path(options.output).suffix.lower() not in (".html", ".htm"):
+        raise CommandError(f"{options.output}: a page with plots is written to .html")
+    result, running = read(options.journal)
+    print(result.summary())
     if running:
         print(f"{len(running)} without an end, running or cut off: {_listed(running)}")
-    first = found.ranked()[: max(0, chosen.top)]
+    first = result.ranked()[: max(0, options.top)]
     if first:
-        names = [i for i, name in enumerate(("", *found.space)) if i and _texts(found, name)]
-        tables.show(found.rows(first), names)
-    for path, write in ((chosen.output, found.report), (chosen.csv, found.to_csv)):
+        names = [i for i, name in enumerate(("", *result.space)) if i and _texts(result, name)]
+        tables.show(result.rows(first), names)
+    for path, write in ((options.output, result.report), (options.csv, result.to_csv)):
         if path is not None:
             _write(Path(path), write)
 
 
-def _texts(found: Any, name: str) -> bool:
+def _texts(result: Any, name: str) -> bool:
     """Return whether a parameter's values are words."""
-    return any(isinstance(trial.labels[name], str) for trial in found.trials)
+    return any(isinstance(trial.labels[name], str) for trial in result.trials)
 
 
 def _listed(numbers: list[int], most: int = 10) -> str:
@@ -58,6 +58,6 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
     try:
         write(path)
     except OSError as error:
-        told = f"{path} cannot be written: {error.strerror}" if error.strerror else str(error)
-        raise CommandError(told) from None
+        reason = f"{path} cannot be written: {error.strerror}" if error.strerror else str(error)
+        raise CommandError(reason) from None
     print(f"{path}: {path.stat().st_size / 1e3:.1f} kB")

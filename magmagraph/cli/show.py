@@ -38,41 +38,41 @@ def declare(parser: argparse.ArgumentParser) -> None:
     target.declare_feeds(parser)
 
 
-def _bound(function: Function, space: Mapping[str, Any], chosen: argparse.Namespace) -> str:
+def _bound(function: Function, space: Mapping[str, Any], options: argparse.Namespace) -> str:
     """Bind the sizes of a function's feeds, without a run, and return what they are."""
     from ..inspect.checking.running import bind
 
     function.compile()
-    feeds, text = target.feeds_of(function, space, chosen)
+    feeds, text = target.feeds_of(function, space, options)
     bind(function, feeds, {})
     return f"sizes: those of {text}"
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Write or print what was asked for."""
     from ..inspect.show import show
 
-    path = None if chosen.output is None else target.output(chosen.output, FORMS)
-    found, space, name = target.load(chosen.target)
+    path = None if options.output is None else target.output(options.output, FORMS)
+    drawable, space, name = target.load(options.target)
     measured = None
-    if chosen.evidence:
+    if options.evidence:
         from ..inspect.evidence import evidence
 
-        function = target.function_of(found, name)
-        feeds, text = target.feeds_of(function, space, chosen)
+        function = target.function_of(drawable, name)
+        feeds, text = target.feeds_of(function, space, options)
         print(text)
         measured = evidence(function, *feeds)
-        found = function
-    elif path is not None and path.suffix.lower() in _SIZED and isinstance(found, Function):
-        print(_bound(found, space, chosen))
+        drawable = function
+    elif path is not None and path.suffix.lower() in _SIZED and isinstance(drawable, Function):
+        print(_bound(drawable, space, options))
     try:
-        shown = show(found, source=not chosen.no_source, evidence=measured)
+        picture = show(drawable, source=not options.no_source, evidence=measured)
     except GraphError:
-        kind = type(found).__name__
+        kind = type(drawable).__name__
         raise CommandError(
             f"{name} is {kind}, not a compiled function, a graph, a node or nodes"
         ) from None
     if path is None:
-        print(shown.text())
+        print(picture.text())
         return
-    print(target.written(path, shown.save))
+    print(target.written(path, picture.save))

@@ -34,7 +34,7 @@ def show(
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(
+    rich_table = Table(
         title=title.strip() or None,
         title_style="bold",
         box=box.SIMPLE_HEAD,
@@ -44,7 +44,7 @@ def show(
     )
     for i, (name, width) in enumerate(zip(rows[0], widths, strict=True)):
         whole = width <= _WHOLE
-        drawn.add_column(
+        rich_table.add_column(
             name,
             justify="left" if i in left else "right",
             overflow="fold",
@@ -53,11 +53,11 @@ def show(
         )
     body = rows[1:-1] if total else rows[1:]
     for row in body:
-        drawn.add_row(*map(Text, row))
+        rich_table.add_row(*map(Text, row))
     if total:
-        drawn.add_section()
-        drawn.add_row(*(Text(cell, "bold") for cell in rows[-1]))
-    console.print(drawn)
+        rich_table.add_section()
+        rich_table.add_row(*(Text(cell, "bold") for cell in rows[-1]))
+    console.print(rich_table)
 
 
 def _console() -> Any:

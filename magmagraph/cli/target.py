@@ -1,4 +1,4 @@
-"""What a command is pointed at: ``FILE.py:NAME``, and feeds for it."""
+"""Load the target of a command, ``FILE.py:NAME``, and its feeds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declare(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def declare_feeds(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say with what a function is run."""
+    """Add the arguments that choose the feeds of a function."""
     parser.add_argument(
         "--feeds",
         metavar="NAME",
@@ -56,14 +56,14 @@ def declare_sizes(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def seed(text: str) -> int:
-    """Return the seed that an argument says, or raise what the parser tells."""
+    """Parse a seed, or raise the error that the parser prints."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """Return the positive number that an argument says, or raise what the parser tells."""
+    """Parse a positive number, or raise the error that the parser prints."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
@@ -88,16 +88,16 @@ def load(target: str) -> tuple[Any, Mapping[str, Any], str]:
     if not mark or not file or not name:
         raise CommandError(f"{target!r} is not of the form FILE.py:NAME")
     space = _run(Path(file))
-    found: Any = None
+    value: Any = None
     for i, part in enumerate(name.split(".")):
         where = file if i == 0 else ".".join(name.split(".")[:i])
         try:
-            found = space[part] if i == 0 else getattr(found, part)
+            value = space[part] if i == 0 else getattr(value, part)
         except (KeyError, AttributeError):
-            raise CommandError(f"{where} has no {part!r}{_known(space, found, i)}") from None
-    if inspect.isfunction(found):
-        found = _called(found, name)
-    return found, space, name
+            raise CommandError(f"{where} has no {part!r}{_suggestions(space, value, i)}") from None
+    if inspect.isfunction(value):
+        value = _called(value, name)
+    return value, space, name
 
 
 def _run(path: Path) -> Mapping[str, Any]:
@@ -112,13 +112,13 @@ def _run(path: Path) -> Mapping[str, Any]:
     except SystemExit as stop:
         raise CommandError(f"{path} ended with the status {stop.code}") from None
     except Exception as error:
-        raise CommandError(f"{path} raised {_told(error, str(path))}") from error
+        raise CommandError(f"{path} raised {_error_line(error, str(path))}") from error
     finally:
         if folder in sys.path:
             sys.path.remove(folder)
 
 
-def _told(error: BaseException, file: str) -> str:
+def _error_line(error: BaseException, file: str) -> str:
     """Return an error as one line, with the last line of a file that led to it."""
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__)
@@ -132,7 +132,7 @@ def _told(error: BaseException, file: str) -> str:
     return f"{type(error).__name__}: {first}{where}" if first else type(error).__name__ + where
 
 
-def _known(space: Mapping[str, Any], found: Any, depth: int) -> str:
+def _suggestions(space: Mapping[str, Any], owner: Any, depth: int) -> str:
     """Return, for a name that is not there, which ones could have been meant."""
     if depth:
         return ""
@@ -156,7 +156,7 @@ def _called(function: Any, name: str) -> Any:
         return function()
     except Exception as error:
         raise CommandError(
-            f"{name}() raised {_told(error, function.__code__.co_filename)}"
+            f"{name}() raised {_error_line(error, function.__code__.co_filename)}"
         ) from error
 
 
@@ -182,7 +182,7 @@ def written(path: Path, save: Callable[[Path], None]) -> str:
     return f"{path}: {path.stat().st_size / 1e3:.1f} kB"
 
 
-def function_of(found: Any, name: str) -> Function:
+def function_of(value: Any, name: str) -> Function:
     """Return what was found as a compiled function: itself, or nodes made one.
 
     Raises
@@ -190,22 +190,22 @@ def function_of(found: Any, name: str) -> Function:
     CommandError
         It is neither.
     """
-    if isinstance(found, Function):
-        return found
-    members = list(found.values()) if isinstance(found, Mapping) else found
+    if isinstance(value, Function):
+        return value
+    members = list(value.values()) if isinstance(value, Mapping) else value
     nodes = [members] if isinstance(members, Node) else members
     if isinstance(nodes, (list, tuple)) and nodes and all(isinstance(n, Node) for n in nodes):
         from ..ir.graph import topological
 
         inputs = [node for node in topological(nodes) if "key" in node.attrs]
-        return Function(inputs, found)
+        return Function(inputs, value)
     raise CommandError(
-        f"{name} is {type(found).__name__}, not a compiled function, a node or nodes"
+        f"{name} is {type(value).__name__}, not a compiled function, a node or nodes"
     )
 
 
 def feeds_of(
-    function: Function, space: Mapping[str, Any], chosen: argparse.Namespace
+    function: Function, space: Mapping[str, Any], options: argparse.Namespace
 ) -> tuple[tuple[Any, ...], str]:
     """Return feeds for a function, and where they come from, in words.
 
@@ -214,19 +214,19 @@ def feeds_of(
     CommandError
         The feeds of the file cannot be had.
     """
-    if chosen.feeds in space:
-        found = space[chosen.feeds]
-        if callable(found):
+    if options.feeds in space:
+        feeds = space[options.feeds]
+        if callable(feeds):
             try:
-                found = found()
+                feeds = feeds()
             except Exception as error:
-                name = f"{chosen.feeds}()"
-                raise CommandError(f"{name} raised {_told(error, '')}") from error
-        given = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        return given, f"feeds: {chosen.feeds} of the file"
-    if chosen.feeds != "feeds":
-        raise CommandError(f"the file has no {chosen.feeds!r}, which --feeds names")
-    return random_feeds(function, dict(chosen.size), chosen.seed)
+                name = f"{options.feeds}()"
+                raise CommandError(f"{name} raised {_error_line(error, '')}") from error
+        feed_tuple = tuple(feeds) if isinstance(feeds, (tuple, list)) else (feeds,)
+        return feed_tuple, f"feeds: {options.feeds} of the file"
+    if options.feeds != "feeds":
+        raise CommandError(f"the file has no {options.feeds!r}, which --feeds names")
+    return random_feeds(function, dict(options.size), options.seed)
 
 
 def random_feeds(
@@ -241,8 +241,8 @@ def random_feeds(
     )
     unknown = [name for name in given if name not in names]
     if unknown:
-        known = ", ".join(map(str, names)) or "none"
-        raise CommandError(f"no input has the dimension {unknown[0]!r}; there are {known}")
+        names_text = ", ".join(map(str, names)) or "none"
+        raise CommandError(f"no input has the dimension {unknown[0]!r}; there are {names_text}")
     sizes = {name: given.get(name, SIZE) for name in names}
     rng = np.random.default_rng(seed)
     feeds = []
@@ -258,6 +258,8 @@ def random_feeds(
         else:
             value = rng.normal(size=shape)
         feeds.append(np.asarray(value).astype(node.dtype))
-    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if "?" not in str(name))
+    if not feeds:
+        return (), "feeds: none needed"
+    named_sizes = [f"{name}={size}" for name, size in sizes.items() if "?" not in str(name)]
     text = "feeds: random numbers by type (the file has no feeds)"
-    return tuple(feeds), text + (f", {shown}" if shown else "") if feeds else "feeds: none needed"
+    return tuple(feeds), ", ".join([text, *named_sizes])

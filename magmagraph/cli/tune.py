@@ -13,11 +13,11 @@ from . import autotune
 declare = autotune.declare
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Say what the command is called now, and run it."""
+def run(options: argparse.Namespace) -> None:
+    """Print the new name of the command, and run it."""
     print(
         "magmagraph tune is called magmagraph autotune now: it measures kernels for the tuning "
         "cache. Hyperparameters are searched by mg.tune and shown by magmagraph search.",
         file=sys.stderr,
     )
-    autotune.run(chosen)
+    autotune.run(options)

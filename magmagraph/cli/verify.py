@@ -21,16 +21,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
     target.declare_feeds(parser)
 
 
-def run(chosen: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the verdict."""
     from ..certificate import certify, read, verify
 
-    data = read(chosen.certificate)
+    data = read(options.certificate)
     other = None
-    if chosen.program is not None:
-        found, space, name = target.load(chosen.program)
-        function = target.function_of(found, name)
-        feeds, text = target.feeds_of(function, space, chosen)
+    if options.program is not None:
+        function_or_nodes, space, name = target.load(options.program)
+        function = target.function_of(function_or_nodes, name)
+        feeds, text = target.feeds_of(function, space, options)
         print(text)
         other = certify(function, *feeds).data
     verdict = verify(data, other)

@@ -40,28 +40,28 @@ def declare(parser: argparse.ArgumentParser) -> None:
     check.add_argument("-n", "--workers", type=int, metavar="N", help="also whether N workers do")
 
 
-def run(chosen: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run, check or edit the file."""
-    return {"check": _check, "run": _run, "edit": _edit}[chosen.part](chosen)
+    return {"check": _check, "run": _run, "edit": _edit}[options.part](options)
 
 
-def _run(chosen: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     # Here, as other commands are not to wait for these imports.
     from ..errors import ConfigError, MagmagraphError
     from ..ir.ranks import current
 
     if current().rank:
-        return _run_watched(chosen, None)
+        return _run_watched(options, None)
     with ExitStack() as stack:
         try:
-            progress, calls = _watchers(chosen, stack)
+            progress, calls = _watchers(options, stack)
         except (MagmagraphError, OSError) as error:  # a port, or the file of the records
             if current().size > 1:  # others wait for this rank
                 current().abort(str(error))
             raise
         watch = (lambda record: [call(record) for call in calls]) if calls else None
         try:
-            status = _run_watched(chosen, watch)
+            status = _run_watched(options, watch)
         except ConfigError:  # nothing has started
             raise
         except MagmagraphError as error:
@@ -72,27 +72,27 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _watchers(
-    chosen: argparse.Namespace, stack: ExitStack
+    options: argparse.Namespace, stack: ExitStack
 ) -> tuple[Any, list[Callable[[Any], object]]]:
     """Open the page and the file of the records, and return what is called with records."""
     from ..errors import ConfigError
     from ..workflow.file import parse, text_of
 
     progress, calls = None, list[Callable[[Any], object]]()
-    if chosen.records:
+    if options.records:
         from ..workflow.page import line_of
 
-        file = open(chosen.records, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+        file = open(options.records, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
         stack.callback(file.close)
         calls.append(lambda record: file.write(line_of(record)))
-    if chosen.page:
+    if options.page:
         from ..workflow.page import Page, Progress, served
 
-        path = Path(chosen.file)
+        path = Path(options.file)
         with suppress(ConfigError):  # a file that is wrong is refused when it is run, by all ranks
             progress = Progress(parse(text_of(path), path))
         if progress is not None:
-            address = stack.enter_context(served(Page(path, progress), chosen.port))
+            address = stack.enter_context(served(Page(path, progress), options.port))
             print(f"page: {address}", flush=True)
             calls.append(progress)
     return progress, calls
@@ -111,18 +111,18 @@ def _until_interrupt() -> None:
         threading.Event().wait()
 
 
-def _edit(chosen: argparse.Namespace) -> int:
+def _edit(options: argparse.Namespace) -> int:
     from ..workflow.page import Page, served
 
-    page = Page(Path(chosen.file))
+    page = Page(Path(options.file))
     page.read({})  # a file that cannot be read is refused here
-    with served(page, chosen.port) as address:
+    with served(page, options.port) as address:
         print(address, "open it in a browser of this machine; Ctrl-C ends it", sep="\n", flush=True)
         _until_interrupt()
     return 0
 
 
-def _run_watched(chosen: argparse.Namespace, watch: Callable[[Any], object] | None) -> int:
+def _run_watched(options: argparse.Namespace, watch: Callable[[Any], object] | None) -> int:
     from ..errors import ConfigError
     from ..ir.ranks import current
     from ..workflow import WorkflowError
@@ -131,23 +131,23 @@ def _run_watched(chosen: argparse.Namespace, watch: Callable[[Any], object] | No
     error = None
     try:
         result = run_workflow(
-            Path(chosen.file), chosen.folder, executor=chosen.executor, workers=chosen.workers,
+            Path(options.file), options.folder, executor=options.executor, workers=options.workers,
             watch=watch,
         )  # fmt: skip
     except ConfigError:  # the same on all ranks: nothing has started
         if current().rank:
-            return 0  # rank 0 speaks: a status here could end it before it has
+            return 0  # rank 0 prints: an exit status here could end it before it has
         raise
     except WorkflowError as failed:
         if failed.result is None:
             raise
         error, result = failed, failed.result
     if current().rank:
-        return 0  # rank 0 speaks for all
+        return 0  # rank 0 prints for all
     for path, write in (
-        (chosen.csv, result.to_csv),
-        (chosen.json, result.to_json),
-        (chosen.output, result.timeline),
+        (options.csv, result.to_csv),
+        (options.json, result.to_json),
+        (options.output, result.timeline),
     ):
         if path:
             write(path)
@@ -158,12 +158,12 @@ def _run_watched(chosen: argparse.Namespace, watch: Callable[[Any], object] | No
     return 0 if result.ok else 1
 
 
-def _check(chosen: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> int:
     from ..workflow import read
 
-    workflow = read(Path(chosen.file))
-    if chosen.workers:
-        workflow.check_workers(chosen.workers)
+    workflow = read(Path(options.file))
+    if options.workers:
+        workflow.check_workers(options.workers)
     rows = [("module", "what", "after", "processes", "copies", "iterations")]
     rows += [
         (

@@ -36,7 +36,7 @@ def matching(paths: Iterable[str], where: Any) -> list[str]:
     """
     paths = list(paths)
     if callable(where):
-        found = [path for path in paths if where(path)]
+        matches = [path for path in paths if where(path)]
     else:
         try:
             pattern = re.compile(where)
@@ -45,23 +45,25 @@ def matching(paths: Iterable[str], where: Any) -> list[str]:
                 message(f"where={where!r}: {error}",
                         need="a regular expression, or a function of an attribute path")
             ) from None  # fmt: skip
-        found = [path for path in paths if pattern.search(path)]
-    if not found:
-        shown = ", ".join(paths[:_SHOWN]) + (", ..." if len(paths) > _SHOWN else "")
+        matches = [path for path in paths if pattern.search(path)]
+    if not matches:
+        paths_text = ", ".join(paths[:_SHOWN]) + (", ..." if len(paths) > _SHOWN else "")
         raise ConfigError(
-            message(f"where={where!r} is in none of {len(paths)} paths", need=f"some of {shown}")
+            message(
+                f"where={where!r} is in none of {len(paths)} paths", need=f"some of {paths_text}"
+            )
         )
-    return found
+    return matches
 
 
 def _factor(node: Node) -> tuple[Variable, bool] | None:
     """Return the variable that multiplies rows from the right, and whether it is transposed."""
     if node.op is not MATMUL:
         return None
-    right, turned = node.inputs[1], False
+    right, is_transposed = node.inputs[1], False
     if right.op is TRANSPOSE and right.ndim == 2:
-        right, turned = right.inputs[0], True
-    return (right, turned) if isinstance(right, Variable) and right.ndim == 2 else None
+        right, is_transposed = right.inputs[0], True
+    return (right, is_transposed) if isinstance(right, Variable) and right.ndim == 2 else None
 
 
 class LowRank(Layer):
@@ -96,17 +98,20 @@ class LowRank(Layer):
             **{place.path: place.weight.variable for place in own if not place.layers},
         }
         self._turned = self._candidates()
-        held = {self._paths[variable]: variable for variable in self._turned}
-        if not held:
+        variables = {self._paths[variable]: variable for variable in self._turned}
+        if not variables:
             raise ConfigError(
                 message("lora of a network without a product of rows with a matrix of weights",
                         need="a layer such as Dense, or an imported network with one")
             )  # fmt: skip
-        chosen = matching(held, (lambda path: self._is_only_factor(held[path])) if where is None
-                          else where)  # fmt: skip
+
+        def is_only_factor(path: str) -> bool:
+            return self._is_only_factor(variables[path])
+
+        matches = matching(variables, is_only_factor if where is None else where)
         self._thin: dict[Variable, tuple[Variable, Variable]] = {}
-        for path in chosen:
-            variable = held[path]
+        for path in matches:
+            variable = variables[path]
             rows, columns = variable.shape[::-1] if self._turned[variable] else variable.shape
             with self._opened(False):
                 self._thin[variable] = (
@@ -119,28 +124,32 @@ class LowRank(Layer):
 
     def _candidates(self) -> dict[Variable, bool]:
         """Return the matrices that products read, and which of them are transposed."""
-        found: dict[Variable, bool] = {}
+        factors: dict[Variable, bool] = {}
         self._others: set[Variable] = set()
         for node in topological(self._net.outputs):
             factor = _factor(node)
             if factor is not None:
-                found.setdefault(*factor)
+                factors.setdefault(*factor)
             elif node.op is not TRANSPOSE:
                 self._others.update(x for x in node.inputs if isinstance(x, Variable))
-        return {variable: turned for variable, turned in found.items() if variable in self._paths}
+        return {
+            variable: is_transposed
+            for variable, is_transposed in factors.items()
+            if variable in self._paths
+        }
 
     def _is_only_factor(self, variable: Variable) -> bool:
         return variable not in self._others
 
     def weights(self) -> dict[str, Weight]:
         """Return the network's weights, none of which is trained, and those of low rank."""
-        found = {name: Weight(w.variable, False, w.decays) for name, w in self._base.items()}
-        return {**found, **self._weights}
+        base_weights = {name: Weight(w.variable, False, w.decays) for name, w in self._base.items()}
+        return {**base_weights, **self._weights}
 
     def call(self, *inputs: Node, training: bool) -> Any:
-        """Return what the network gives with the adapted products."""
+        """Return the network's outputs with the adapted products."""
         net = self._net
-        given = replay.applied(net.outputs, net.inputs, inputs, training=training)
+        outputs = replay.applied(net.outputs, net.inputs, inputs, training=training)
 
         def renew(node: Node, operands: tuple[Node, ...]) -> Node | None:
             factor = _factor(node)
@@ -150,8 +159,8 @@ class LowRank(Layer):
             thin = matmul(matmul(operands[0], down), up)
             return add(again(node, operands), multiply(thin, self.factor))
 
-        made = rebuild(given, dict(zip(inputs, inputs, strict=True)), renew)
-        return made[0] if net._single else tuple(made)
+        adapted = rebuild(outputs, dict(zip(inputs, inputs, strict=True)), renew)
+        return adapted[0] if net._single else tuple(adapted)
 
     def merge(self) -> Any:
         """Add the products to the network's matrices, set each `up` to zero; return the network."""
@@ -176,10 +185,10 @@ class LowRank(Layer):
                   if name not in own][:5]  # fmt: skip
         lines += [
             f"{name} is {tensors[name].dtype.name}{list(tensors[name].shape)} there and "
-            f"{held.dtype.name}{list(held.shape)} here"
-            for name, held in own.items()
+            f"{own_weight.dtype.name}{list(own_weight.shape)} here"
+            for name, own_weight in own.items()
             if name in tensors
-            and (tensors[name].shape != held.shape or tensors[name].dtype != held.dtype)
+            and (tensors[name].shape != own_weight.shape or tensors[name].dtype != own_weight.dtype)
         ][:5]
         if lines:
             raise DataError(
@@ -187,8 +196,8 @@ class LowRank(Layer):
                         need=f"{len(own)} matrices, of a network adapted with the same rank= and "
                         "where=")
             )  # fmt: skip
-        for name, held in own.items():
-            held.assign(tensors[name])
+        for name, own_weight in own.items():
+            own_weight.assign(tensors[name])
 
 
 def _stem(path: str) -> str:
@@ -360,9 +369,9 @@ class Adapting:
         >>> net.unfreeze("bias"), len(net.trainable)
         (['dense.bias'], 3)
         """
-        found = matching((place.path for place in self._places()), where)
-        self._frozen = tuple(dict.fromkeys((*self._frozen, *found)))
-        return found
+        paths_to_freeze = matching((place.path for place in self._places()), where)
+        self._frozen = tuple(dict.fromkeys((*self._frozen, *paths_to_freeze)))
+        return paths_to_freeze
 
     def unfreeze(self, where: Any = "") -> list[str]:
         """Let weights that `freeze` keeps be trained again; return their attribute paths.
@@ -377,9 +386,9 @@ class Adapting:
         ConfigError
             No such weight is frozen.
         """
-        found = matching(self._frozen, where)
-        self._frozen = tuple(path for path in self._frozen if path not in found)
-        return found
+        paths_to_train = matching(self._frozen, where)
+        self._frozen = tuple(path for path in self._frozen if path not in paths_to_train)
+        return paths_to_train
 
     def _with_frozen(self, weights: dict[str, Weight]) -> dict[str, Weight]:
         """Return weights by name, those that `freeze` keeps not trained."""

@@ -108,45 +108,45 @@ def _built(value: Any, custom: Custom) -> Any:
 # Optimizers.
 
 
-def describe_optimizer(given: Optimizer) -> dict[str, Any] | None:
+def describe_optimizer(rule: Optimizer) -> dict[str, Any] | None:
     """Return an optimizer as JSON values, or None where it has what a file cannot hold."""
-    rate = given._rate.given
-    if isinstance(rate, Schedule) and _named(rate, schedule):
+    rate = rule._rate.given
+    if isinstance(rate, Schedule) and _is_in_module(rate, schedule):
         rate = _described_schedule(rate)
     elif not isinstance(rate, (int, float, np.number)) or isinstance(rate, bool):
         return None
     else:
         rate = float(rate)
     settings = {
-        **given.settings,
-        "clip_value": given.clip_value,
-        "clip_norm": given.clip_norm,
-        "accumulate": given.accumulate,
+        **rule.settings,
+        "clip_value": rule.clip_value,
+        "clip_norm": rule.clip_norm,
+        "accumulate": rule.accumulate,
     }
-    if isinstance(given, (EMA, SAM, SWA)):  # its own settings and the other optimizer's, apart
-        settings = {name: given.settings[name] for name in given.own}
-        rate = describe_optimizer(given.inner)
-    elif isinstance(given, LBFGS):
-        settings = given.settings
+    if isinstance(rule, (EMA, SAM, SWA)):  # its own settings and the other optimizer's, apart
+        settings = {name: rule.settings[name] for name in rule.own}
+        rate = describe_optimizer(rule.inner)
+    elif isinstance(rule, LBFGS):
+        settings = rule.settings
     plain = all(v is None or isinstance(v, (bool, int, float)) for v in settings.values())
-    if not plain or rate is None or not _named(given, optimizer):
+    if not plain or rate is None or not _is_in_module(rule, optimizer):
         return None
-    return {"optimizer": type(given).__name__, "learning_rate": rate, "settings": settings}
+    return {"optimizer": type(rule).__name__, "learning_rate": rate, "settings": settings}
 
 
-def _named(thing: Any, module: Any) -> bool:
-    return getattr(module, type(thing).__name__, None) is type(thing)
+def _is_in_module(value: Any, module: Any) -> bool:
+    return getattr(module, type(value).__name__, None) is type(value)
 
 
-def _described_schedule(given: Schedule) -> dict[str, Any] | None:
+def _described_schedule(instance: Schedule) -> dict[str, Any] | None:
     values = {}
-    for key, value in vars(given).items():
+    for key, value in vars(instance).items():
         if isinstance(value, Schedule):
             value = _described_schedule(value)
         if value is not None and not isinstance(value, (bool, int, float, dict)):
             return None
         values[key] = value
-    return {"schedule": type(given).__name__, "values": values}
+    return {"schedule": type(instance).__name__, "values": values}
 
 
 def build_optimizer(described: Mapping[str, Any]) -> Optimizer:
@@ -158,8 +158,8 @@ def build_optimizer(described: Mapping[str, Any]) -> Optimizer:
     first: Any = rate
     if isinstance(rate, Mapping):  # a schedule; or the optimizer that this one is around
         first = build_optimizer(rate) if "optimizer" in rate else _built_schedule(rate)
-    built: Optimizer = kind(first, **described["settings"])
-    return built
+    rebuilt: Optimizer = kind(first, **described["settings"])
+    return rebuilt
 
 
 def _built_schedule(described: Mapping[str, Any]) -> Schedule:
@@ -171,5 +171,5 @@ def _built_schedule(described: Mapping[str, Any]) -> Schedule:
         key: _built_schedule(value) if isinstance(value, Mapping) else value
         for key, value in described["values"].items()
     }
-    made: Schedule = getattr(schedule, name.lower(), kind)(**values)
-    return made
+    instance: Schedule = getattr(schedule, name.lower(), kind)(**values)
+    return instance

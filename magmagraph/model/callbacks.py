@@ -97,7 +97,7 @@ class Callback:
         """Run at the end, also where an error ends the run."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it: numbers, texts, lists, and arrays."""
+        """Return its state for a checkpoint: numbers, texts, lists and arrays."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -176,9 +176,9 @@ class Log(Callback):
         self.logger.close()
 
 
-def _is_logger(given: object) -> bool:
-    methods = (getattr(given, name, None) for name in ("log", "close"))
-    return not isinstance(given, type) and all(callable(method) for method in methods)
+def _is_logger(value: object) -> bool:
+    methods = (getattr(value, name, None) for name in ("log", "close"))
+    return not isinstance(value, type) and all(callable(method) for method in methods)
 
 
 def as_callback(given: Any) -> Callback:
@@ -364,7 +364,7 @@ class Checkpoint(_Watching):
         self.best: float | None = None
 
     def begin(self, training: Run) -> None:
-        """See that the file can be written before time is spent on what it shall hold."""
+        """Check that the file can be written before training starts."""
         super().begin(training)
         check_folder(self, self.path.parent)
 
@@ -419,8 +419,12 @@ class LearningRate(Callback):
 
     def epoch_begin(self, training: Run) -> None:
         """Set the rate."""
-        given = self.schedule
-        rate = at(given, training.epoch) if isinstance(given, Schedule) else given(training.epoch)
+        rate_of = self.schedule
+        rate = (
+            at(rate_of, training.epoch)
+            if isinstance(rate_of, Schedule)
+            else rate_of(training.epoch)
+        )
         training.model.optimizer.learning_rate.assign(float(rate))
 
 
@@ -455,7 +459,7 @@ class ReduceOnPlateau(_Watching):
         self._plateau = Plateau(1.0, *self._settings)
 
     def begin(self, training: Run) -> None:
-        """Find what is better; forget an earlier run, where this one does not go on with it."""
+        """Choose the direction of improvement; reset unless this run resumes an earlier one."""
         super().begin(training)
         self._plateau.mode = "max" if self.rising(training) else "min"
         if not training.history.records:

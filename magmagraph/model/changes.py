@@ -20,9 +20,9 @@ _LAYERS = "layers"
 _SHOWN = 120  # characters of a value in a message
 
 
-def checked_changes(given: str | Iterable[str]) -> frozenset[str]:
+def checked_changes(changes: str | Iterable[str]) -> frozenset[str]:
     """Return the names of what may differ, or raise `ConfigError` for an unknown one."""
-    names = [given] if isinstance(given, str) else list(given)
+    names = [changes] if isinstance(changes, str) else list(changes)
     for name in names:
         if name not in CHANGES:
             near = difflib.get_close_matches(str(name), CHANGES, 1)
@@ -46,18 +46,18 @@ def aspects(architecture: Mapping[str, Any] | None, **others: Any) -> dict[str, 
     **others
         ``optimizer``, the name of its class; ``data``, ``shuffle``, ``callbacks``.
     """
-    held = dict(architecture or {})
-    optimizer = held.pop("optimizer", None) or {}
-    found = {name: held.pop(name, None) for name in ("loss", "metrics", "regularize", "seed")}
+    remaining = dict(architecture or {})
+    optimizer = remaining.pop("optimizer", None) or {}
+    parts = {name: remaining.pop(name, None) for name in ("loss", "metrics", "regularize", "seed")}
     rule = {"class": others.pop("optimizer"), **optimizer.get("settings", {})}
     rate = optimizer.get("learning_rate")
-    return {_LAYERS: held, **found, "optimizer": rule, "learning_rate": rate, **others}
+    return {_LAYERS: remaining, **parts, "optimizer": rule, "learning_rate": rate, **others}
 
 
 def check_same(
     source: str, there: Mapping[str, Any], here: Mapping[str, Any], allowed: frozenset[str]
 ) -> None:
-    """Raise `DataError` where a run differs from that of a checkpoint in what is not allowed."""
+    """Raise `DataError` if a run differs from a checkpoint's in an aspect not in `allowed`."""
     names = [
         name
         for name in (_LAYERS, *CHANGES)
@@ -67,8 +67,8 @@ def check_same(
         return
     lines = [f"{source} is a checkpoint of a run with other {', '.join(names)}:"]
     lines += [f"{name}: {_difference(there[name], here[name])}" for name in names]
-    named = [name for name in CHANGES if name in names or name in allowed]
-    hint = f"fit(..., resume=path, resume_changes={named!r}), if that is meant"
+    names_to_allow = [name for name in CHANGES if name in names or name in allowed]
+    hint = f"fit(..., resume=path, resume_changes={names_to_allow!r}), if that is meant"
     if _LAYERS in names:
         hint = "net.load_weights(path), or mg.NeuralNetwork.load(path), of a network as there"
     raise DataError(message("\n".join(lines), need="the same call of fit that wrote it", hint=hint))
@@ -81,11 +81,13 @@ def _difference(there: Any, here: Any) -> str:
         if isinstance(there, Mapping) and isinstance(here, Mapping):
             classes = there.get("class"), here.get("class")
             if classes[0] != classes[1]:  # then its settings are others, too
-                return f"{place}class: {_shown(classes[0])} there, {_shown(classes[1])} here"
+                return (
+                    f"{place}class: {_shortened(classes[0])} there, {_shortened(classes[1])} here"
+                )
             for one, other, where in ((there, here, "there"), (here, there, "here")):
                 for key in one:
                     if key not in other:
-                        return f"{place}{key}: {_shown(one[key])} {where} alone"
+                        return f"{place}{key}: {_shortened(one[key])} {where} alone"
             parts: list[tuple[Any, Any, Any]] = [(key, there[key], here[key]) for key in there]
         elif isinstance(there, (list, tuple)) and isinstance(here, (list, tuple)):
             if len(there) != len(here) or all(isinstance(v, (int, float, str)) for v in here):
@@ -97,9 +99,9 @@ def _difference(there: Any, here: Any) -> str:
         if key == "sample":  # of data, whose shapes are equal
             return "other values, of the same shapes"
         place += f"{key}: " if isinstance(key, str) else f"number {key}: "
-    return f"{place}{_shown(there)} there, {_shown(here)} here"
+    return f"{place}{_shortened(there)} there, {_shortened(here)} here"
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."

@@ -39,7 +39,7 @@ class Compiling:
     seed: int
     options: dict[str, Any]
     _functions: dict[Any, Function]
-    _last: tuple[Labels, bool, dict[str, Any]] | None  # what the last step was asked for
+    _last: tuple[Labels, bool, dict[str, Any]] | None  # the settings of the last step
     _drawn: int
 
     def weights(self) -> dict[str, Weight]:
@@ -48,7 +48,7 @@ class Compiling:
 
     @property
     def trainable(self) -> list[Variable]:
-        """The variables that an optimizer renews."""
+        """The variables that an optimizer updates."""
         raise NotImplementedError
 
     @property
@@ -135,8 +135,8 @@ class Compiling:
         for layer in self.layers:
             for part in layer.layers():
                 if part.regularizer is not None:
-                    held = [w.variable for w in part.weights().values() if w.decays]
-                    terms.append(part.regularizer(held))
+                    variables = [w.variable for w in part.weights().values() if w.decays]
+                    terms.append(part.regularizer(variables))
         total = None
         for term in terms:
             total = term if total is None else add(total, term)
@@ -154,8 +154,8 @@ class Compiling:
         if not decays:
             return self.trainable
         groups: dict[float | None, list[Variable]] = {}
-        for held in self.trainable:
-            groups.setdefault(decays.get(held), []).append(held)
+        for variable in self.trainable:
+            groups.setdefault(decays.get(variable), []).append(variable)
         return [
             {"wrt": members} if decay is None else {"wrt": members, "weight_decay": decay}
             for decay, members in groups.items()
@@ -165,15 +165,15 @@ class Compiling:
         self, outputs: Sequence[Node], labels: Labels, loss: Node, weights: Node | None
     ) -> list[Node]:
         """Return the loss and the statistic of each metric; of weighted rows, their weight last."""
-        given = outputs[0], labels.node
+        pair = outputs[0], labels.node
         if weights is None:
-            return [loss, *(m.batch(*given, self._probabilities) for m in self.metrics)]
+            return [loss, *(m.batch(*pair, self._probabilities) for m in self.metrics)]
         counts = cast(weights, np.float64)
-        found = [m._weighted(*given, counts, self._probabilities) for m in self.metrics]
-        return [loss, *found, sum(counts)]
+        statistics = [m._weighted(*pair, counts, self._probabilities) for m in self.metrics]
+        return [loss, *statistics, sum(counts)]
 
-    def _asked(self, labels: Labels) -> tuple[Any, ...]:
-        """Return what, beside the network, a compiled function was made for."""
+    def _settings(self, labels: Labels) -> tuple[Any, ...]:
+        """Return the settings, besides the network, that a compiled function depends on."""
         return (labels.kind, self.loss, self.regularize, *map(id, self.metrics))
 
     def training_step(
@@ -186,8 +186,8 @@ class Compiling:
         takes their weights behind the labels.
         """
         # The optimizer itself: a later one may have the address of one that is gone.
-        chosen = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
-        place = ("step", weighted, *self._asked(labels), *chosen)
+        settings = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
+        place = ("step", weighted, *self._settings(labels), *settings)
         self._last = (labels, weighted, options)
         if place not in self._functions:
             outputs = self._form(training=True)
@@ -217,7 +217,7 @@ class Compiling:
         return input("sample_weight", self.outputs[0].shape[:1], np.float32)
 
     def _evaluation(self, labels: Labels, weighted: bool = False) -> Function:
-        place = ("evaluate", weighted, *self._asked(labels))
+        place = ("evaluate", weighted, *self._settings(labels))
         if place not in self._functions:
             outputs = self._form(training=False)
             weights = self._weights_input() if weighted else None
@@ -245,13 +245,13 @@ class Compiling:
         return self._functions["predict"]
 
 
-def no_optimizer(given: Any) -> ConfigError:
-    """Return the error for what is given in the place of an optimizer."""
+def no_optimizer(value: Any) -> ConfigError:
+    """Return the error for a value that is no optimizer."""
     hint = None
-    if isinstance(given, type) and issubclass(given, Optimizer):
-        hint = f"{given.__name__}(), an object of the class"
-    elif isinstance(given, str):
+    if isinstance(value, type) and issubclass(value, Optimizer):
+        hint = f"{value.__name__}(), an object of the class"
+    elif isinstance(value, str):
         hint = "mg.optimizer.Adam(1e-3), say"
     return ConfigError(
-        message(f"optimizer={given!r}", need="an optimizer of mg.optimizer", hint=hint)
+        message(f"optimizer={value!r}", need="an optimizer of mg.optimizer", hint=hint)
     )

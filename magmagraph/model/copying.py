@@ -34,22 +34,22 @@ class Copying:
     def __getstate__(self) -> dict[str, Any]:
         state = {k: v for k, v in vars(self).items() if k not in _OF_GRAPH}
         counters = [f.random_step for f in self._functions.values() if f.random_step is not None]
-        state["_drawn"] = max([self._drawn, *(int(held.value) for held in counters)])
+        state["_drawn"] = max([self._drawn, *(int(variable.value) for variable in counters)])
         state["calls"] = [(c.layer, len(c.inputs), c.options, c.position) for c, _ in self.calls]
         operands = [node for call, _ in self.calls for node in call.inputs]
-        given = [node for _, node in self.calls]
-        state["counts"] = (len(self.inputs), len(self.outputs), len(given))
-        # Together: nodes that are pickled one by one no longer share what they have in common.
-        state["nodes"] = flatten([*self.inputs, *self.outputs, *given, *operands])
+        results = [node for _, node in self.calls]
+        state["counts"] = (len(self.inputs), len(self.outputs), len(results))
+        # Pickle nodes together: one by one they would no longer share operands.
+        state["nodes"] = flatten([*self.inputs, *self.outputs, *results, *operands])
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nodes = iter(unflatten(*state.pop("nodes")))
         counts = state.pop("counts")
-        made = state.pop("calls")
-        inputs, outputs, given = ([next(nodes) for _ in range(count)] for count in counts)
+        calls = state.pop("calls")
+        inputs, outputs, results = ([next(nodes) for _ in range(count)] for count in counts)
         seen: dict[tuple[Node, ...], tuple[Node, ...]] = {}
-        for (layer, count, options, position), node in zip(made, given, strict=True):
+        for (layer, count, options, position), node in zip(calls, results, strict=True):
             operands = tuple(next(nodes) for _ in range(count))
             # The results of one call share the tuple of its operands.
             note_call(node, Call(layer, seen.setdefault(operands, operands), options, position))

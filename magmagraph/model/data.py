@@ -34,8 +34,8 @@ def on_host(value: Any) -> Any:
     return host_values(value) if hasattr(value, "__cuda_array_interface__") else value
 
 
-def as_array(given: Any, what: str = "the data") -> np.ndarray:
-    """Return what a user hands over, also another library's or a device's, as the host's array.
+def as_array(values: Any, what: str = "the data") -> np.ndarray:
+    """Convert a user's data to an array of the host; arrays of devices are copied.
 
     Raises
     ------
@@ -43,13 +43,13 @@ def as_array(given: Any, what: str = "the data") -> np.ndarray:
         It is no array; the text says why.
     """
     try:
-        if isinstance(given, (list, tuple)):
-            return np.asarray(given)
-        array = host_values(given)
+        if isinstance(values, (list, tuple)):
+            return np.asarray(values)
+        array = host_values(values)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        need = "rows of one length" if isinstance(given, (list, tuple)) else "an array of numbers"
+        need = "rows of one length" if isinstance(values, (list, tuple)) else "an array of numbers"
         raise DataError(message(f"{what} are no array: {error}", need=need)) from None
-    if array is not given and array.dtype.kind == "O" and array.size and made_of_numbers(array):
+    if array is not values and array.dtype.kind == "O" and array.size and made_of_numbers(array):
         # A table of pandas with columns of several dtypes.
         array = np.asarray(array.tolist())
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
@@ -80,13 +80,13 @@ def conform_inputs(
         If one is no array of numbers, has another shape, holds a number that a table has no row
         for, or, where `finite`, NaN or infinity.
     """
-    held = [
+    arrays = [
         _conform(value, node, finite)
         for value, node in zip(given_inputs(x, len(nodes)), nodes, strict=True)
     ]
-    for array, node in zip(held, nodes, strict=True):
+    for array, node in zip(arrays, nodes, strict=True):
         check_ids(array, node, limits)
-    return held
+    return arrays
 
 
 def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
@@ -102,17 +102,17 @@ def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
                 "pandas.get_dummies number categories",
             )
         )
-    wanted = node.shape[1:]
+    expected_shape = node.shape[1:]
     fits = array.ndim == node.ndim and all(
         not isinstance(extent, int) or extent == size
-        for extent, size in zip(wanted, array.shape[1:], strict=True)
+        for extent, size in zip(expected_shape, array.shape[1:], strict=True)
     )
     if not fits:
         raise DataError(
             message(
                 f"the examples have shape {array.shape}",
                 need=f"shape {node.shape}, input '{node.name}'",
-                hint=_shape_mend(array.shape, wanted),
+                hint=_shape_mend(array.shape, expected_shape),
             )
         )
     if finite and array.dtype.kind == "f":
@@ -133,24 +133,24 @@ def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
     return array
 
 
-def _shape_mend(given: tuple[int, ...], wanted: tuple[Any, ...]) -> str | None:
-    if len(given) == len(wanted) and all(
+def _shape_mend(shape: tuple[int, ...], expected_shape: tuple[Any, ...]) -> str | None:
+    if len(shape) == len(expected_shape) and all(
         not isinstance(extent, int) or extent == size
-        for extent, size in zip(wanted, given, strict=True)
+        for extent, size in zip(expected_shape, shape, strict=True)
     ):
         return "x[None]: a batch of one example"
-    if len(wanted) == 3 and given[1:] == (*wanted[1:], wanted[0]):
+    if len(expected_shape) == 3 and shape[1:] == (*expected_shape[1:], expected_shape[0]):
         return "np.moveaxis(x, -1, 1): channels are the first axis of an image"
-    if sorted(map(str, given[1:])) == sorted(map(str, wanted)):
+    if sorted(map(str, shape[1:])) == sorted(map(str, expected_shape)):
         return "np.transpose, to the order of axes that the input has"
-    sizes = [extent for extent in wanted if isinstance(extent, int)]
-    if len(sizes) == len(wanted) and int(np.prod(sizes)) == int(np.prod(given[1:])):
-        return f"x.reshape(-1, {', '.join(map(str, wanted))})"
+    sizes = [extent for extent in expected_shape if isinstance(extent, int)]
+    if len(sizes) == len(expected_shape) and int(np.prod(sizes)) == int(np.prod(shape[1:])):
+        return f"x.reshape(-1, {', '.join(map(str, expected_shape))})"
     return None
 
 
-def _check_finite(array: np.ndarray, given: np.ndarray | None = None) -> None:
-    """Refuse NaN and infinity; of values that were narrowed, what was given is told."""
+def _check_finite(array: np.ndarray, original: np.ndarray | None = None) -> None:
+    """Refuse NaN and infinity; the error shows the original of a narrowed value."""
     for start in range(0, len(array), _ROWS):
         part = array[start : start + _ROWS]
         # The sum is finite where all are, and makes no array of flags.
@@ -160,8 +160,8 @@ def _check_finite(array: np.ndarray, given: np.ndarray | None = None) -> None:
         if len(wrong):
             row, *rest = (int(i) for i in wrong[0])
             place = f", place {tuple(rest)}" if rest else ""
-            if given is not None:
-                value = given[(start + row, *rest)]
+            if original is not None:
+                value = original[(start + row, *rest)]
                 raise DataError(
                     message(
                         f"the example in row {start + row} holds {value}{place}",

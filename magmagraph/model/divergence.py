@@ -47,12 +47,12 @@ def explain(
     for _, batch in batches:
         if time.monotonic() > end:
             return False
-        before = [(held, held.value) for held in step.updated]
+        before = [(variable, variable.value) for variable in step.updated]
         loss = float(on_host(step(*batch))[0])
         if math.isfinite(loss) and finite():
             continue
-        for held, value in before:
-            held.assign(value)
+        for variable, value in before:
+            variable.assign(value)
         # Here, as most runs need it never: it imports what inspects graphs.
         from ..inspect.checking.blame import append_blame
 

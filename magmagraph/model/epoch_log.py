@@ -27,7 +27,7 @@ def write_epoch(**about: Any) -> None:
     try:
         place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            # In one piece: processes that train apart may write to the same file.
+            # Write at once: independent processes may append to the same file.
             os.write(place, f"{json.dumps(about)}\n".encode())
         finally:
             os.close(place)

@@ -56,12 +56,12 @@ def _checksum(tensors: Mapping[str, np.ndarray]) -> int:
 
 
 def _seal(about: Mapping[str, Any]) -> int:
-    """Return the checksum of what is said of the tensors."""
+    """Return the checksum of the header."""
     return zlib.crc32(json.dumps(about).encode())
 
 
 def write(path: FilePath, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
-    """Write tensors and what is to be known about them; a file that was there stays until then.
+    """Write tensors and a header; an old file stays until the new one is complete.
 
     See `magmagraph.files.writing`.
 
@@ -76,9 +76,9 @@ def write(path: FilePath, tensors: Mapping[str, np.ndarray], about: Mapping[str,
     """
     from safetensors.numpy import save  # not with `import magmagraph`
 
-    held = {}
+    arrays = {}
     for name, array in tensors.items():
-        held[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+        arrays[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
         if array.dtype.name not in _DTYPES.values():
             raise DTypeError(
                 message(
@@ -86,9 +86,9 @@ def write(path: FilePath, tensors: Mapping[str, np.ndarray], about: Mapping[str,
                     need=f"one of {', '.join(_DTYPES.values())}",
                 )
             )
-    header = {**about, "version": _VERSION, "checksum": _checksum(held)}
+    header = {**about, "version": _VERSION, "checksum": _checksum(arrays)}
     # Not the library's save_file: that replaces the path by its own rename, and does not flush it.
-    write_file(path, save(held, {_KEY: json.dumps({**header, _SEAL: _seal(header)})}))
+    write_file(path, save(arrays, {_KEY: json.dumps({**header, _SEAL: _seal(header)})}))
 
 
 def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -145,7 +145,7 @@ def content_of(path: FilePath) -> bytes | None:
 def read(
     path: FilePath, kind: str | None = None, content: bytes | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors of a file, and what is known about them.
+    """Return the tensors of a file, and its header.
 
     Parameters
     ----------
@@ -161,19 +161,19 @@ def read(
     DataError
         If the file is missing (`MissingFileError`), of another kind, truncated, or damaged.
     """
-    shown = f"{str(path)!r}"
+    quoted = f"{str(path)!r}"
     need = "a file that save or a checkpoint wrote"
     if content is None:
         content = content_of(path)
     if content is None:
-        raise MissingFileError(message(f"there is no file {shown}", need=need))
-    with reading(shown, "is truncated, damaged, or no file of weights", need=need):
+        raise MissingFileError(message(f"there is no file {quoted}", need=need))
+    with reading(quoted, "is truncated, damaged, or no file of weights", need=need):
         tensors, header = _unpacked(content)
     if _KEY not in header:
         raise DataError(
-            message(f"{shown} holds tensors, and not what magmagraph says of them", need=need)
+            message(f"{quoted} holds tensors, and not what magmagraph says of them", need=need)
         )
-    with reading(shown, "is damaged"):
+    with reading(quoted, "is damaged"):
         about = parse_json(header[_KEY], _KEY)
         if not isinstance(about, dict):
             raise Damaged(f"{_KEY} is no table")
@@ -182,7 +182,7 @@ def read(
             raise Damaged("its checksum does not fit")
         version = about.get("version")
         if isinstance(version, int) and version > _VERSION:
-            raise DataError(message(f"{shown} is of version {version}", hint="a newer magmagraph"))
+            raise DataError(message(f"{quoted} is of version {version}", hint="a newer magmagraph"))
         schema.about(about, _KEY)
         if _checksum(tensors) != about["checksum"]:
             raise Damaged("its checksum does not fit")
@@ -193,7 +193,7 @@ def read(
     if kind is not None and about["kind"] != kind:
         raise DataError(
             message(
-                f"{shown} is a {about['kind']}",
+                f"{quoted} is a {about['kind']}",
                 need=f"a {kind}",
                 hint={
                     "model": "load(path) and load_weights(path) take what save wrote",
@@ -204,7 +204,7 @@ def read(
 
 
 def read_weights(path: FilePath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the weights in a file of a model or of a checkpoint, and what is known about them.
+    """Return the weights in a file of a model or a checkpoint, and its header.
 
     Raises
     ------

@@ -184,12 +184,12 @@ def generate(
 # What is given.
 
 
-def _whole(name: str, given: Any, least: int) -> int:
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < least:
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ConfigError(
-            message(f"generate: {name}={given!r}", need=f"an int of at least {least}")
+            message(f"generate: {name}={value!r}", need=f"an int of at least {least}")
         )
-    return int(given)
+    return int(value)
 
 
 def _check_drawing(temperature: Any, top_k: Any, top_p: Any, beams: int) -> None:
@@ -204,11 +204,11 @@ def _check_drawing(temperature: Any, top_k: Any, top_p: Any, beams: int) -> None
         _whole("top_k", top_k, 1)
     if top_p is not None and not (isinstance(top_p, (int, float, np.number)) and 0 < top_p <= 1):
         raise ConfigError(message(f"generate: top_p={top_p!r}", need="0 < top_p <= 1"))
-    for name, given in (("top_k", top_k), ("top_p", top_p)):
-        if given is not None and temperature == 0:
+    for name, value in (("top_k", top_k), ("top_p", top_p)):
+        if value is not None and temperature == 0:
             raise ConfigError(
                 message(
-                    f"generate: {name}={given!r} with temperature=0, which draws nothing",
+                    f"generate: {name}={value!r} with temperature=0, which draws nothing",
                     need="a temperature above 0",
                     hint="temperature=1.0",
                 )
@@ -222,23 +222,23 @@ def _check_drawing(temperature: Any, top_k: Any, top_p: Any, beams: int) -> None
         )
 
 
-def _prompts(given: Any) -> tuple[list[np.ndarray], bool, bool]:
+def _prompts(prompt: Any) -> tuple[list[np.ndarray], bool, bool]:
     """Return the prompts, whether there is one alone, and whether they are an array."""
-    dense = isinstance(given, np.ndarray) or hasattr(given, "__dlpack__")
-    if dense or (isinstance(given, (list, tuple)) and given and np.ndim(given[0]) == 0):
-        array = as_array(given, "the prompt")
+    dense = isinstance(prompt, np.ndarray) or hasattr(prompt, "__dlpack__")
+    if dense or (isinstance(prompt, (list, tuple)) and prompt and np.ndim(prompt[0]) == 0):
+        array = as_array(prompt, "the prompt")
         single = array.ndim == 1
         if array.ndim not in (1, 2):
             raise DataError(
                 message(f"the prompt has shape {array.shape}", need="(length,) or (batch, length)")
             )
         rows = [array] if single else list(array)
-    elif isinstance(given, (list, tuple)):
-        rows, single = [as_array(row, "the prompt") for row in given], False
+    elif isinstance(prompt, (list, tuple)):
+        rows, single = [as_array(row, "the prompt") for row in prompt], False
     else:
         raise DataError(
             message(
-                f"the prompt is {type(given).__name__}", need="a list of ints, or a list of those"
+                f"the prompt is {type(prompt).__name__}", need="a list of ints, or a list of those"
             )
         )
     if not rows:
@@ -255,8 +255,8 @@ def _prompts(given: Any) -> tuple[list[np.ndarray], bool, bool]:
 
 
 def _rounded(positions: int, most: int | None) -> int:
-    found = -(-positions // _ROUND) * _ROUND
-    return found if most is None or found < most else most
+    rounded = -(-positions // _ROUND) * _ROUND
+    return rounded if most is None or rounded < most else most
 
 
 @record(frozen=True)
@@ -337,12 +337,16 @@ class _Target:
 
     def __call__(self, tokens: Node) -> Node:
         if isinstance(self.model, Layer):
-            found = self.model(tokens)
+            logits = self.model(tokens)
         else:
             inputs, outputs = self.model.inputs, self.model.outputs
-            found = applied(outputs, inputs, [cast(tokens, inputs[0].dtype)], training=False)[0]
-        if not isinstance(found, Node) or found.ndim != 3 or not isinstance(found.shape[-1], int):
-            shape = found.shape if isinstance(found, Node) else type(found).__name__
+            logits = applied(outputs, inputs, [cast(tokens, inputs[0].dtype)], training=False)[0]
+        if (
+            not isinstance(logits, Node)
+            or logits.ndim != 3
+            or not isinstance(logits.shape[-1], int)
+        ):
+            shape = logits.shape if isinstance(logits, Node) else type(logits).__name__
             raise GraphError(
                 message(
                     f"generate: the model gives {shape} of tokens {tokens.shape}",
@@ -350,17 +354,17 @@ class _Target:
                     hint="return_sequences=True, in a recurrent layer",
                 )
             )
-        return found
+        return logits
 
     def writer(self, plan: _Plan) -> _Writer:
         """Return the functions of a plan, compiled once for a model."""
-        held = vars(self.model).setdefault("_generators", _Functions())
+        writers = vars(self.model).setdefault("_generators", _Functions())
         outputs = self.model.outputs if isinstance(self.model, Model) else ()
         place = (plan, outputs, *sorted(self.options.items()))
-        if place not in held:
-            held[place] = _Writer(self, plan)
-        found: _Writer = held[place]
-        return found
+        if place not in writers:
+            writers[place] = _Writer(self, plan)
+        writer: _Writer = writers[place]
+        return writer
 
 
 # The functions.
@@ -398,16 +402,16 @@ class _Writer:
             logits = self.target(tokens)
         last = index(logits, (arange(rows), subtract(lengths, 1)))
         self.logits = variable("logits", last.shape, 0.0, last.dtype)
-        updates, found = self._chosen(last)
+        updates, next_tokens = self._next_tokens(last)
         updates |= {**state.updates, self.place: expand_dims(lengths, 1)}
-        self.prompt = self._function([tokens, lengths], found, updates, "prompt")
+        self.prompt = self._function([tokens, lengths], next_tokens, updates, "prompt")
         parents = self.parent if self.plan.beams > 1 else None
         later = Decoding(rows, capacity, caches, positions=self.place, parents=parents)
         with decoding(later) as state:
             logits = self.target(self.token)
-        updates, found = self._chosen(index(logits, (slice(None), 0)))
+        updates, next_tokens = self._next_tokens(index(logits, (slice(None), 0)))
         updates |= {**state.updates, self.place: add(self.place, 1)}
-        self.step = self._function([], found, updates, "step")
+        self.step = self._function([], next_tokens, updates, "step")
 
     def _whole(self) -> None:
         """Compile a step that computes all positions."""
@@ -415,14 +419,14 @@ class _Writer:
         logits = self.target(self.tokens)
         last = index(logits, (arange(rows), reshape(self.place, (rows,))))
         self.logits = variable("logits", last.shape, 0.0, last.dtype)
-        updates, found = self._chosen(last)
+        updates, next_tokens = self._next_tokens(last)
         before: Node = self.tokens
         if self.plan.beams > 1:
             before = take(before, updates[self.parent], axis=0)
         at = (arange(rows), add(reshape(self.place, (rows,)), 1))
         updates[self.tokens] = index_update(before, at, reshape(updates[self.token], (rows,)))
         updates[self.place] = add(self.place, 1)
-        self.step = self._function([], found, updates, "step")
+        self.step = self._function([], next_tokens, updates, "step")
 
     def _function(
         self, inputs: list[Node], outputs: list[Node], updates: dict[Variable, Node], name: str
@@ -436,22 +440,22 @@ class _Writer:
             **self.target.options,
         )
 
-    def _chosen(self, logits: Node) -> tuple[dict[Variable, Node], list[Node]]:
-        """Return updates of the state, and what a call returns: the tokens that are next."""
+    def _next_tokens(self, logits: Node) -> tuple[dict[Variable, Node], list[Node]]:
+        """Return updates of the state, and the next tokens."""
         plan, updates = self.plan, {self.logits: logits}
         scores = cast(logits, np.float32)
         if self.target.probabilities:
             scores = log(scores)
         if plan.beams > 1:
             return self._beamed(scores, updates)
-        token = cast(self._drawn(scores) if plan.draws else argmax(scores, axis=-1), np.int32)
+        token = cast(self._draw_tokens(scores) if plan.draws else argmax(scores, axis=-1), np.int32)
         if plan.end is not None:
             token = where(self.ended, as_node(plan.end, np.dtype(np.int32)), token)
             updates[self.ended] = logical_or(self.ended, equal(token, plan.end))
         updates |= {self.token: expand_dims(token, 1), self.written: add(self.written, 1)}
         return updates, [token]
 
-    def _drawn(self, scores: Node) -> Node:
+    def _draw_tokens(self, scores: Node) -> Node:
         scores = divide(scores, self.temperature)
         never = as_node(-np.inf, scores.dtype)
         if self.plan.top_k is not None:
@@ -461,8 +465,10 @@ class _Writer:
         if self.plan.top_p:
             ordered = sort(scores, axis=-1, descending=True)
             chances = softmax(ordered)
-            kept = less(subtract(cumsum(chances, -1), chances), self.top_p)
-            least = min(where(kept, ordered, as_node(np.inf, ordered.dtype)), -1, keepdims=True)
+            in_nucleus = less(subtract(cumsum(chances, -1), chances), self.top_p)
+            least = min(
+                where(in_nucleus, ordered, as_node(np.inf, ordered.dtype)), -1, keepdims=True
+            )
             scores = where(greater_equal(scores, least), scores, never)
         return categorical(scores, key=fold_in(fold_in(key(0), self.seed), self.written))
 
@@ -507,18 +513,18 @@ class _Writer:
         self.seed.value = seed
         if not self.checked:
             self._check(padded, lengths)
-        found = [self._begun(padded, lengths)]
+        steps = [self._begun(padded, lengths)]
         done = 1
         while done < new:
             if self.plan.end is not None and self.ended.value.all():
                 break
             some = new - done if self.plan.end is None else builtins.min(_CHUNK, new - done)
             stacks = on_host(self.step.run(some))
-            found += [[stack[i] for stack in stacks] for i in range(some)]
+            steps += [[stack[i] for stack in stacks] for i in range(some)]
             done += some
         if self.plan.beams > 1:
-            return [self._best(row, number, found) for number, row in enumerate(rows)]
-        tokens = np.stack([step[0] for step in found], 1)
+            return [self._best(row, number, steps) for number, row in enumerate(rows)]
+        tokens = np.stack([step[0] for step in steps], 1)
         return [self._joined(*pair) for pair in zip(rows, tokens, strict=True)]
 
     def _begun(self, padded: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
@@ -541,13 +547,13 @@ class _Writer:
         return np.concatenate([row, tokens]).astype(np.int32)
 
     def _best(
-        self, row: np.ndarray, number: int, found: Sequence[Sequence[np.ndarray]]
+        self, row: np.ndarray, number: int, steps: Sequence[Sequence[np.ndarray]]
     ) -> np.ndarray:
         """Follow the best beam of a sequence back to its prompt."""
         beams = self.plan.beams
         at = number * beams + int(self.score.value[number * beams : (number + 1) * beams].argmax())
         tokens = []
-        for token, parent in reversed(found):
+        for token, parent in reversed(steps):
             tokens.append(token[at])
             at = int(parent[at])
         return self._joined(row, np.array(tokens[::-1], np.int32))
@@ -562,10 +568,10 @@ class _Writer:
             if not rows.any():
                 return  # a later call does it
             self._begun(padded, lengths)
-            wanted = self.logits.value
+            expected = self.logits.value
             shorter = np.maximum(lengths - 1, 1)
-            kept = np.arange(padded.shape[1]) < shorter[:, None]
-            self._begun(np.where(kept, padded, other), shorter)
+            is_prompt = np.arange(padded.shape[1]) < shorter[:, None]
+            self._begun(np.where(is_prompt, padded, other), shorter)
             self.token.value = padded[np.arange(self.count), lengths - 1][:, None]
             self.place.value, self.parent.value = lengths[:, None] - 1, np.arange(self.count)
             self.ended.value = np.zeros(self.count, np.bool_)
@@ -573,15 +579,15 @@ class _Writer:
         else:
             rows = np.ones(self.count, np.bool_)
             self._begun(padded, lengths)
-            wanted, tokens = self.logits.value, self.tokens.value
+            expected, tokens = self.logits.value, self.tokens.value
             behind = np.arange(self.plan.capacity) >= lengths[:, None]
             self.tokens.value = np.where(behind, 1 % (self.target.words or 2), tokens)
             self.place.value = lengths[:, None] - 1
             self.step()
-        found, wanted = (a[rows].astype(float) for a in (self.logits.value, wanted))
+        computed, expected = (a[rows].astype(float) for a in (self.logits.value, expected))
         half = self.target.options.get("precision", "float32") not in ("float32", "tf32")
-        limit = (0.1 if half else 1e-3) * builtins.max(1.0, float(np.abs(wanted).max()))
-        error = float(np.abs(found - wanted).max())
+        limit = (0.1 if half else 1e-3) * builtins.max(1.0, float(np.abs(expected).max()))
+        error = float(np.abs(computed - expected).max())
         if not error <= limit:
             what = (
                 "keys and values of earlier positions do not say all: the last position of a "

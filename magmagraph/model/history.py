@@ -36,10 +36,10 @@ class History(Displayed, Mapping[str, list[Any]]):
         self.records: list[dict[str, Any]] = records or []
 
     def __getitem__(self, name: str) -> list[Any]:
-        found = [record[name] for record in self.records if name in record]
-        if not found:
+        values = [record[name] for record in self.records if name in record]
+        if not values:
             raise KeyError(f"{name!r} was not reported; what was: {', '.join(self) or 'nothing'}")
-        return found
+        return values
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for record in self.records for name in record))
@@ -86,7 +86,7 @@ class History(Displayed, Mapping[str, list[Any]]):
         ConfigError
             A name was not reported, or there is nothing to draw.
         """
-        wanted = [name for name in self._numbers() if name != "seconds"]
+        shown_names = [name for name in self._numbers() if name != "seconds"]
         if names is not None:
             unknown = [name for name in names if name not in self._numbers()]
             if unknown:
@@ -96,8 +96,8 @@ class History(Displayed, Mapping[str, list[Any]]):
                         need=f"some of {', '.join(self._numbers()) or 'nothing'}",
                     )
                 )
-            wanted = list(names)
-        if not wanted:
+            shown_names = list(names)
+        if not shown_names:
             raise ConfigError(message("plot: no epoch reported numbers", need="a run of `fit`"))
         try:
             from matplotlib.figure import Figure  # optional
@@ -118,12 +118,12 @@ class History(Displayed, Mapping[str, list[Any]]):
                 self.savefig(content, format="png", dpi=110)
                 return content.getvalue()
 
-        titles = list(dict.fromkeys(name.removeprefix("val_") for name in wanted))
+        titles = list(dict.fromkeys(name.removeprefix("val_") for name in shown_names))
         figure = Drawn(figsize=(4.5 * len(titles), 3.2), layout="constrained")
         for axes, title in zip(figure.subplots(1, len(titles), squeeze=False)[0], titles,
                                strict=True):
             for name, style in ((title, "-"), (f"val_{title}", "--")):
-                if name in wanted:
+                if name in shown_names:
                     points = [
                         (epoch, record[name])
                         for epoch, record in enumerate(self.records, 1)

@@ -203,11 +203,11 @@ class MLflow:
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Log the numbers in one request."""
         if not self._running:
-            known = self._client.get_experiment_by_name(self.experiment)
+            experiment = self._client.get_experiment_by_name(self.experiment)
             number = (
                 self._client.create_experiment(self.experiment)
-                if known is None
-                else known.experiment_id
+                if experiment is None
+                else experiment.experiment_id
             )
             self.run_id = self._client.create_run(number).info.run_id
             self._running = True

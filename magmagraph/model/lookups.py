@@ -36,18 +36,18 @@ def limits_of(outputs: Sequence[Node], inputs: Sequence[Node], layers: Iterable[
         for part in layer.layers()
         if isinstance(part, Embedding) and part.built
     }
-    found: dict[Node, tuple[int, int]] = {}
+    limits: dict[Node, tuple[int, int]] = {}
     for node in topological(outputs):
         if node.op is not TAKE or node.attrs["mode"] != "clip":
             continue
-        held, positions = node.inputs
-        rows = held.shape[node.attrs["axis"]]
+        table, positions = node.inputs
+        rows = table.shape[node.attrs["axis"]]
         source = _source(positions)
         if source in whole and isinstance(rows, int):
             # Elsewhere negative positions count from the end.
-            low, high = found.get(source, (-rows, rows))
-            found[source] = (max(low, 0 if held in tables else -rows), min(high, rows))
-    return found
+            low, high = limits.get(source, (-rows, rows))
+            limits[source] = (max(low, 0 if table in tables else -rows), min(high, rows))
+    return limits
 
 
 def _source(node: Node) -> Node:

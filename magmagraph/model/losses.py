@@ -23,7 +23,7 @@ _OF_CLASSES = ("cross_entropy", "nll_loss")
 
 LossFunction = Callable[..., Node]  # of outputs and labels
 
-# The activation behind which a loss sees probabilities, not logits.
+# The activation after which a loss sees probabilities, not logits.
 _PROBABILITIES = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
 
 
@@ -44,8 +44,8 @@ def loss_function(given: Any, activation: str | None) -> LossFunction:
         If there is no such loss.
     """
     if callable(given):
-        found: LossFunction = given
-        return found
+        own_function: LossFunction = given
+        return own_function
     if given not in losses.__all__:
         raise ConfigError(
             message(
@@ -58,12 +58,12 @@ def loss_function(given: Any, activation: str | None) -> LossFunction:
     function: Any = getattr(losses, given)
     if given in _PROBABILITIES:
         return partial(function, from_logits=activation != _PROBABILITIES[given])
-    chosen: LossFunction = function
-    return chosen
+    named_function: LossFunction = function
+    return named_function
 
 
 def _check_numbers(values: np.ndarray, output: Node) -> None:
-    """Refuse numbers of classes that are floats, or stand in a column."""
+    """Refuse class numbers that are floats or a column."""
     need = f"integers of shape {output.shape[:-1]}, or a share of each class: {output.shape}"
     if values.dtype.kind == "f" and values.ndim == output.ndim - 1:
         raise DataError(
@@ -114,7 +114,7 @@ class Labels:
             If they are numbers of classes in a dtype or shape that a cross-entropy does not take.
         """
         whole = values.dtype.kind in "iub"
-        named = isinstance(loss, str)
+        is_name = isinstance(loss, str)
         if loss in _OF_CLASSES:
             _check_numbers(values, output)
         if whole and values.ndim == output.ndim - 1 and loss in _OF_CLASSES:
@@ -123,7 +123,7 @@ class Labels:
                 input("labels", output.shape[:-1], np.int32),
                 width if isinstance(width, int) else None,
             )
-        if named and loss not in ("multi_margin",):
+        if is_name and loss not in ("multi_margin",):
             shares = loss == "binary_cross_entropy"
             return cls(input("labels", output.shape, output.dtype), shares=shares)
         dtype = np.dtype(np.int32) if whole else output.dtype
@@ -140,12 +140,12 @@ class Labels:
         DataError
             If they do not fit, are not finite, or name a class that there is not.
         """
-        wanted = self.node.shape[1:]
-        if values.ndim == self.node.ndim - 1 and wanted and wanted[-1] == 1:
+        expected_shape = self.node.shape[1:]
+        if values.ndim == self.node.ndim - 1 and expected_shape and expected_shape[-1] == 1:
             values = values[..., None]
         sizes_fit = values.ndim == self.node.ndim and all(
             not isinstance(extent, int) or extent == size
-            for extent, size in zip(wanted, values.shape[1:], strict=True)
+            for extent, size in zip(expected_shape, values.shape[1:], strict=True)
         )
         if not sizes_fit:
             raise DataError(
@@ -182,10 +182,10 @@ class Labels:
     def _shape_mend(self, values: np.ndarray) -> str | None:
         if self.classes is not None:
             return None
-        wanted = self.node.shape
-        if values.ndim == self.node.ndim - 1 and len(wanted) == 2:
+        expected_shape = self.node.shape
+        if values.ndim == self.node.ndim - 1 and len(expected_shape) == 2:
             return "a last layer of 1 unit; or, for numbers of classes, loss='cross_entropy'"
-        if values.ndim == self.node.ndim and values.shape[1:-1] == wanted[1:-1]:
+        if values.ndim == self.node.ndim and values.shape[1:-1] == expected_shape[1:-1]:
             return f"a last layer of {values.shape[-1]} units, or labels as the network's outputs"
         return None
 

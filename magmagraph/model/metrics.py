@@ -40,13 +40,13 @@ from .row_weights import checked_weights
 
 __all__ = [
     "AUC",
+    "F1",
     "MAE",
     "MSE",
     "R2",
     "Accuracy",
     "AveragePrecision",
     "Confusion",
-    "F1",
     "Matthews",
     "MeanOf",
     "Metric",
@@ -111,12 +111,14 @@ class Metric:
         weights
             How much each row counts, ``(rows,)``; all the same unless said.
         """
-        held, wanted = as_array(outputs), as_array(labels)
+        outputs_array, labels_array = as_array(outputs), as_array(labels)
         if weights is None:
-            node = self.batch(as_node(held), as_node(wanted), probabilities)
-            return self.result(np.asarray(on_host(node.eval())), len(held))
-        counts = checked_weights(weights, len(held)).astype(float)
-        node = self._weighted(as_node(held), as_node(wanted), as_node(counts), probabilities)
+            node = self.batch(as_node(outputs_array), as_node(labels_array), probabilities)
+            return self.result(np.asarray(on_host(node.eval())), len(outputs_array))
+        counts = checked_weights(weights, len(outputs_array)).astype(float)
+        node = self._weighted(
+            as_node(outputs_array), as_node(labels_array), as_node(counts), probabilities
+        )
         return self.result(np.asarray(on_host(node.eval())), counts.sum())
 
     def _weighted(self, outputs: Node, labels: Node, weights: Node, probabilities: bool) -> Node:
@@ -168,15 +170,15 @@ class Stream:
 
     def add(self, outputs: Any, labels: Any, weights: Any = None) -> None:
         """Add a batch; arguments as of the metric. The function that adds is compiled once."""
-        given = [as_array(outputs), as_array(labels)]
+        arrays = [as_array(outputs), as_array(labels)]
         if weights is not None:
-            given.append(checked_weights(weights, len(given[0])))
-        key = tuple((array.shape[1:], array.dtype) for array in given)
+            arrays.append(checked_weights(weights, len(arrays[0])))
+        key = tuple((array.shape[1:], array.dtype) for array in arrays)
         if key not in self._functions:
             names = ("outputs", "labels", "weights")
             nodes = [
                 input(name, ("rows", *array.shape[1:]), array.dtype)
-                for name, array in zip(names, given, strict=False)
+                for name, array in zip(names, arrays, strict=False)
             ]
             y, true, *counts = nodes
             node = (
@@ -185,8 +187,8 @@ class Stream:
                 else self.metric.batch(y, true, self.probabilities)
             )
             self._functions[key] = function(nodes, node, name=f"metric {self.metric.name}")
-        self._total = self._total + np.asarray(on_host(self._functions[key](*given)))
-        self.rows += len(given[0]) if weights is None else float(given[2].sum(dtype=float))
+        self._total = self._total + np.asarray(on_host(self._functions[key](*arrays)))
+        self.rows += len(arrays[0]) if weights is None else float(arrays[2].sum(dtype=float))
 
     def result(self) -> Any:
         """Return the metric of all batches so far."""
@@ -211,7 +213,7 @@ def _found_and_true(outputs: Node, labels: Node, probabilities: bool) -> tuple[N
         raise DataError(message("outputs without axes", need="a row for each example"))
     if outputs.ndim == 1:
         outputs = reshape(outputs, (*outputs.shape, 1))
-    found = _classes(outputs, probabilities)
+    predicted = _classes(outputs, probabilities)
     if labels.ndim == outputs.ndim:
         if labels.shape[-1] != outputs.shape[-1]:
             raise DataError(
@@ -221,8 +223,8 @@ def _found_and_true(outputs: Node, labels: Node, probabilities: bool) -> tuple[N
                     hint="labels[..., 0]" if labels.shape[-1] == 1 else None,
                 )
             )
-        return found, _classes(labels, True)
-    return found, cast(labels, np.int64)
+        return predicted, _classes(labels, True)
+    return predicted, cast(labels, np.int64)
 
 
 class Accuracy(Metric):
@@ -232,8 +234,8 @@ class Accuracy(Metric):
 
     def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
         """Return how many are right, in shares of an example."""
-        found, true = _found_and_true(outputs, labels, probabilities)
-        right = cast(equal(found, true), FLOAT64)
+        predicted, true = _found_and_true(outputs, labels, probabilities)
+        right = cast(equal(predicted, true), FLOAT64)
         return sum(right if right.ndim == 1 else mean(right, tuple(range(1, right.ndim))))
 
 
@@ -272,11 +274,12 @@ class Confusion(Metric):
 
     def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
         """Return the matrix."""
-        found, true = _found_and_true(outputs, labels, probabilities)
+        predicted, true = _found_and_true(outputs, labels, probabilities)
         width = 1 if outputs.ndim == 1 else outputs.shape[-1]
         count = 2 if width == 1 else width
         rows, columns = (
-            reshape(one_hot(node, count, dtype=np.float32), (-1, count)) for node in (true, found)
+            reshape(one_hot(node, count, dtype=np.float32), (-1, count))
+            for node in (true, predicted)
         )
         # Exact: a batch has fewer than 2**24 rows.
         return cast(matmul(swapaxes(rows, 0, 1), columns), np.int64)
@@ -297,8 +300,8 @@ class _OfConfusion(Confusion):
     """Scores of the classes, and what is reported of them."""
 
     def __init__(self, average: str | None = "auto") -> None:
-        known = ("auto", "macro", "micro", "weighted", None)
-        if not (average is None or isinstance(average, str)) or average not in known:
+        averages = ("auto", "macro", "micro", "weighted", None)
+        if not (average is None or isinstance(average, str)) or average not in averages:
             raise ConfigError(
                 message(
                     f"{type(self).__name__}: average={average!r}",
@@ -310,8 +313,8 @@ class _OfConfusion(Confusion):
             self.name = f"{type(self).name}_{'classes' if average is None else average}"
 
     def __repr__(self) -> str:
-        given = "" if self.average == "auto" else repr(self.average)
-        return f"{type(self).__name__}({given})"
+        argument = "" if self.average == "auto" else repr(self.average)
+        return f"{type(self).__name__}({argument})"
 
     def scores(self, matrix: np.ndarray) -> np.ndarray:
         """Return a score for each class."""
@@ -388,10 +391,10 @@ class Matthews(Confusion):
     def result(self, total: np.ndarray, rows: int) -> Any:
         """Return the coefficient; 0 where all are of one class, or taken for one."""
         matrix = np.asarray(total, float)
-        true, found, count = matrix.sum(1), matrix.sum(0), matrix.sum()
-        covariance = np.trace(matrix) * count - true @ found
-        spread = (count**2 - found @ found) * (count**2 - true @ true)
-        return float(_ratio(covariance, np.sqrt(spread)))
+        true, predicted, count = matrix.sum(1), matrix.sum(0), matrix.sum()
+        covariance = np.trace(matrix) * count - true @ predicted
+        variances = (count**2 - predicted @ predicted) * (count**2 - true @ true)
+        return float(_ratio(covariance, np.sqrt(variances)))
 
 
 class _OfRanks(Metric):
@@ -429,29 +432,29 @@ class _OfRanks(Metric):
 
     def result(self, total: np.ndarray, rows: int) -> Any:
         """Return the mean over classes that have examples and counterexamples."""
-        found = np.array([self.score(part[1], part[0]) for part in total])
-        known = found[~np.isnan(found)]
-        return float(known.mean()) if len(known) else float("nan")
+        scores = np.array([self.score(part[1], part[0]) for part in total])
+        valid_scores = scores[~np.isnan(scores)]
+        return float(valid_scores.mean()) if len(valid_scores) else float("nan")
 
     def __call__(
         self, outputs: Any, labels: Any, probabilities: bool = True, weights: Any = None
     ) -> Any:
         """Return the exact metric of arrays; see `Metric`."""
-        held, wanted = as_array(outputs), as_array(labels)
-        counts = np.ones(len(held))
+        outputs_array, labels_array = as_array(outputs), as_array(labels)
+        counts = np.ones(len(outputs_array))
         if weights is not None:
-            counts = checked_weights(weights, len(held)).astype(float)
-        nodes = _scores(as_node(held), as_node(wanted), probabilities)
+            counts = checked_weights(weights, len(outputs_array)).astype(float)
+        nodes = _scores(as_node(outputs_array), as_node(labels_array), probabilities)
         scores, true = (np.asarray(on_host(node.eval())) for node in nodes)
-        found = []
+        ranked = []
         for column, of_class in zip(scores.T, true.T, strict=True):
             _, place = np.unique(column, return_inverse=True)
             parts = [
                 np.bincount(place, counts * (of_class == side), place.max(initial=-1) + 1)
                 for side in (0, 1)
             ]
-            found.append(np.stack(parts))
-        return _OfRanks.result(self, found, len(held))  # type: ignore[arg-type]
+            ranked.append(np.stack(parts))
+        return _OfRanks.result(self, ranked, len(outputs_array))  # type: ignore[arg-type]
 
     def score(self, positives: np.ndarray, negatives: np.ndarray) -> float:
         """Return the metric of counts in ascending order of scores; NaN where it has no meaning."""
@@ -532,11 +535,13 @@ class AveragePrecision(_OfRanks):
 
     def score(self, positives: np.ndarray, negatives: np.ndarray) -> float:
         """Return the sum over thresholds, the highest first."""
-        found = np.cumsum(positives[::-1])
-        taken = found + np.cumsum(negatives[::-1])
-        if not found.size or not found[-1]:
+        true_positives = np.cumsum(positives[::-1])
+        predicted_positives = true_positives + np.cumsum(negatives[::-1])
+        if not true_positives.size or not true_positives[-1]:
             return float("nan")
-        return float(positives[::-1] @ _ratio(found, taken) / found[-1])
+        return float(
+            positives[::-1] @ _ratio(true_positives, predicted_positives) / true_positives[-1]
+        )
 
 
 class Perplexity(Metric):
@@ -584,8 +589,8 @@ class Perplexity(Metric):
         return float(np.exp(total[0] / total[1])) if total[1] else float("nan")
 
     def __repr__(self) -> str:
-        given = "" if self.ignore_index is None else f"ignore_index={self.ignore_index}"
-        return f"Perplexity({given})"
+        argument = "" if self.ignore_index is None else f"ignore_index={self.ignore_index}"
+        return f"Perplexity({argument})"
 
 
 class _OfValues(Metric):
@@ -632,19 +637,20 @@ class R2(Metric):
     def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
         """Return sums of labels, their squares, and squared errors, for each output."""
         count = outputs.ndim
-        true, found = (
+        true, predicted = (
             reshape(cast(node, FLOAT64), (node.shape[0], -1 if count > 1 else 1))
             for node in (labels, outputs)
         )
-        error = subtract(found, true)
+        error = subtract(predicted, true)
         parts = (true, multiply(true, true), multiply(error, error))
         return stack([sum(part, 0) for part in parts])
 
     def result(self, total: np.ndarray, rows: int) -> Any:
         """Return one less the share that is not explained."""
         first, second, wrong = np.asarray(total, float)
-        spread = second - first**2 / rows
-        scores = np.where(spread > 0, 1.0 - _ratio(wrong, np.where(spread > 0, spread, 1.0)), 0.0)
+        variance = second - first**2 / rows
+        varies = variance > 0
+        scores = np.where(varies, 1.0 - _ratio(wrong, np.where(varies, variance, 1.0)), 0.0)
         return float(scores.mean())
 
 
@@ -667,8 +673,8 @@ class MeanOf(Metric):
 
     def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
         """Return the batch's mean, as often as it has rows."""
-        found = self.function(outputs, labels)
-        if found is None:
+        returned = self.function(outputs, labels)
+        if returned is None:
             raise ConfigError(
                 message(
                     f"the metric {self.name!r} returned None",
@@ -676,7 +682,7 @@ class MeanOf(Metric):
                     hint="a return statement",
                 )
             )
-        value = as_node(found)
+        value = as_node(returned)
         if value.shape != ():
             raise ConfigError(
                 message(
@@ -691,7 +697,7 @@ class MeanOf(Metric):
         return f"MeanOf({self.name})"
 
 
-_RESERVED = ("loss", "seconds")  # what an epoch reports beside metrics
+_RESERVED = ("loss", "seconds")  # the other numbers that an epoch reports
 
 
 def checked_metrics(given: Any) -> list[Metric]:
@@ -704,8 +710,8 @@ def checked_metrics(given: Any) -> list[Metric]:
     """
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigError(message(f"metrics={given!r}", need="a list", hint=f"metrics=[{given!r}]"))
-    found = [metric(member) for member in given]
-    names = [member.name for member in found]
+    metrics = [metric(member) for member in given]
+    names = [member.name for member in metrics]
     for position, name in enumerate(names):
         if name in _RESERVED or name.startswith("val_"):
             why = "stands for something else in a history"
@@ -720,7 +726,7 @@ def checked_metrics(given: Any) -> list[Metric]:
                 hint="mg.metrics.MeanOf(function, name)",
             )
         )
-    return found
+    return metrics
 
 
 _NAMED: dict[str, type[Metric]] = {
@@ -763,8 +769,8 @@ def metric(given: Any) -> Metric:
         return Perplexity(int(ignoring[1]))
     if averaged := re.fullmatch(r"(precision|recall|f1)_(macro|micro|weighted|classes)", name):
         kind: Any = _NAMED[averaged[1]]
-        made: Metric = kind(None if averaged[2] == "classes" else averaged[2])
-        return made
+        instance: Metric = kind(None if averaged[2] == "classes" else averaged[2])
+        return instance
     if name not in _NAMED:
         raise ConfigError(
             message(

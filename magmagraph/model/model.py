@@ -133,13 +133,13 @@ class Model(Compiling, Copying, Saving, Adapting):
         self._set_graph(inputs, outputs)
 
     def _set_graph(self, inputs: Any, outputs: Any) -> None:
-        for given in (inputs, outputs):
-            if isinstance(given, Layer):
+        for argument in (inputs, outputs):
+            if isinstance(argument, Layer):
                 raise GraphError(
                     message(
-                        f"a model is given the layer {given!r}",
+                        f"a model is given the layer {argument!r}",
                         need="nodes",
-                        hint=f"{given!r}()" if isinstance(given, Input) else "layer(x)",
+                        hint=f"{argument!r}()" if isinstance(argument, Input) else "layer(x)",
                     )
                 )
         self.inputs = (inputs,) if isinstance(inputs, Node) else tuple(inputs)
@@ -163,24 +163,24 @@ class Model(Compiling, Copying, Saving, Adapting):
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name: ``layer/weight``, and variables outside of layers."""
-        found: dict[str, Weight] = {}
+        named_weights: dict[str, Weight] = {}
         for layer in self.layers:
             for name, weight in layer.weights().items():
-                found[f"{self._labels[id(layer)]}/{name}"] = weight
-        known = {weight.variable for weight in found.values()}
-        for held in replay.loose_variables(self.outputs, self.inputs):
-            if held in known:
+                named_weights[f"{self._labels[id(layer)]}/{name}"] = weight
+        variables = {weight.variable for weight in named_weights.values()}
+        for variable in replay.loose_variables(self.outputs, self.inputs):
+            if variable in variables:
                 continue
-            name, number = held.name or "variable", 0
-            while name in found:
+            name, number = variable.name or "variable", 0
+            while name in named_weights:
                 number += 1
-                name = f"{held.name}_{number}"
-            found[name] = Weight(held, held.dtype.kind == "f", True)
-        return self._with_frozen(found)
+                name = f"{variable.name}_{number}"
+            named_weights[name] = Weight(variable, variable.dtype.kind == "f", True)
+        return self._with_frozen(named_weights)
 
     @property
     def trainable(self) -> list[Variable]:
-        """The variables that an optimizer renews."""
+        """The variables that an optimizer updates."""
         return list(
             dict.fromkeys(w.variable for w in self.weights().values() if w.trainable)
         )
@@ -188,8 +188,8 @@ class Model(Compiling, Copying, Saving, Adapting):
     @property
     def parameters(self) -> int:
         """How many numbers its weights are."""
-        held = dict.fromkeys(weight.variable for weight in self.weights().values())
-        return _Count(sum(variable.state.held.size for variable in held))
+        variables = dict.fromkeys(weight.variable for weight in self.weights().values())
+        return _Count(sum(variable.state.held.size for variable in variables))
 
     @property
     def _probabilities(self) -> bool:
@@ -393,21 +393,21 @@ class Model(Compiling, Copying, Saving, Adapting):
         self._ready(x)
         self._check_loss()
         xs = conform_inputs(x, self.inputs, self.limits)
-        given = as_array(y, "the labels")
-        check_rows(xs, given if given.ndim else None)
-        if not given.ndim or given.dtype.kind not in "iufb":
+        labels_array = as_array(y, "the labels")
+        check_rows(xs, labels_array if labels_array.ndim else None)
+        if not labels_array.ndim or labels_array.dtype.kind not in "iufb":
             raise DataError(
                 message(
-                    "there are no labels" if y is None else f"the labels are {given.dtype}",
+                    "there are no labels" if y is None else f"the labels are {labels_array.dtype}",
                     need="an array of numbers, one row for each example",
                     hint=None
                     if y is None
                     else "np.unique(labels, return_inverse=True)[1] numbers classes from 0",
                 )
             )
-        fresh = Labels.of(given, self.outputs[0], self.loss)
+        fresh = Labels.of(labels_array, self.outputs[0], self.loss)
         labels = self._known.setdefault(fresh.kind, fresh)  # one input for all functions
-        return xs, labels.conform(given), labels
+        return xs, labels.conform(labels_array), labels
 
     def _totals(self, data: Source, batch_size: int) -> tuple[list[Any], int]:
         """Return the sums over rows of the loss and the metrics, and the number of rows."""
@@ -415,22 +415,22 @@ class Model(Compiling, Copying, Saving, Adapting):
         rows = 0
         totals: list[Any] = [0.0] * (1 + len(self.metrics) + data.weighted)
         for count, batch in data.epoch(0, batch_size, None, (0, 1)):
-            loss, *found = on_host(compiled(*batch))
+            loss, *statistics = on_host(compiled(*batch))
             totals[0] += float(loss) * count
-            totals[1:] = [a + np.asarray(b) for a, b in zip(totals[1:], found, strict=True)]
+            totals[1:] = [a + np.asarray(b) for a, b in zip(totals[1:], statistics, strict=True)]
             rows += count
         return totals, rows
 
     def _result(self, totals: Sequence[Any], rows: int) -> dict[str, Any]:
         """Return what sums over rows say, by name; those of weighted rows end with the weight."""
         record: dict[str, Any] = {"loss": float(totals[0]) / rows}
-        found, weight = totals[1 : len(self.metrics) + 1], totals[len(self.metrics) + 1 :]
+        statistics, weight = totals[1 : len(self.metrics) + 1], totals[len(self.metrics) + 1 :]
         counts: Any = float(weight[0]) if weight else rows
         if self.metrics and not counts:
             raise DataError(
                 message("the weights of all rows are 0", need="a row that counts, for metrics")
             )
-        for kind, total in zip(self.metrics, found, strict=True):
+        for kind, total in zip(self.metrics, statistics, strict=True):
             record[kind.name] = kind.result(np.asarray(total), counts)
         return record
 
@@ -458,14 +458,14 @@ class Model(Compiling, Copying, Saving, Adapting):
             parts = [
                 on_host(compiled(*(v[i : i + size] for v in xs))) for i in range(0, rows, size)
             ]
-            joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+            columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         else:
             sizes = bind_sizes(self.inputs, [v.shape for v in xs])
-            joined = [
+            columns = [
                 np.empty((0, *(dims.evaluate(e, sizes) for e in node.shape[1:])), node.dtype)
                 for node in self.outputs
             ]
-        return joined[0] if self._single else joined
+        return columns[0] if self._single else columns
 
     def predict_class(self, x: Any, *, batch_size: int = 256) -> np.ndarray:
         """Return the likeliest class of each example.
@@ -487,8 +487,8 @@ class Model(Compiling, Copying, Saving, Adapting):
             limit = 0.5 if self._probabilities else 0.0
             flat = scores if scores.ndim < 2 else scores[..., 0]
             return np.asarray(flat > limit).astype(np.int64)
-        found: np.ndarray = scores.argmax(-1)
-        return found
+        classes: np.ndarray = scores.argmax(-1)
+        return classes
 
     def summary(self, batch_size: int | None = None) -> Summary:
         """Return a table of the layers: shapes, parameters, arithmetic.
@@ -558,7 +558,7 @@ class Model(Compiling, Copying, Saving, Adapting):
             raise ConfigError(
                 message(f"training is a {type(training).__name__}", need="True or False")
             )
-        if not any(isinstance(given, Node) for given in inputs):
+        if not any(isinstance(value, Node) for value in inputs):
             if training:
                 raise ConfigError(
                     message(
@@ -576,15 +576,15 @@ class Model(Compiling, Copying, Saving, Adapting):
                     need=f"{len(self.inputs)}, one for each input",
                 )
             )
-        nodes = [as_node(given, own.dtype) for given, own in zip(inputs, self.inputs, strict=True)]
-        for given, own in zip(nodes, self.inputs, strict=True):
-            if given.ndim != own.ndim or any(
+        nodes = [as_node(value, own.dtype) for value, own in zip(inputs, self.inputs, strict=True)]
+        for value, own in zip(nodes, self.inputs, strict=True):
+            if value.ndim != own.ndim or any(
                 isinstance(a, int) and isinstance(b, int) and a != b
-                for a, b in zip(given.shape[1:], own.shape[1:], strict=True)
+                for a, b in zip(value.shape[1:], own.shape[1:], strict=True)
             ):
                 raise ShapeError(
                     message(
-                        f"{type(self).__name__} is called on {describe(given)}",
+                        f"{type(self).__name__} is called on {describe(value)}",
                         need=f"shape {own.shape}, as input '{own.name}'",
                     )
                 )
@@ -682,11 +682,13 @@ class Model(Compiling, Copying, Saving, Adapting):
     def _usual_labels(self, rows: int = 1) -> Labels:
         """Return labels of the kind that the loss usually has."""
         output = self.outputs[0]
-        named = self.loss in ("cross_entropy", "nll_loss")
-        shape = output.shape[:-1] if named else output.shape
+        takes_classes = self.loss in ("cross_entropy", "nll_loss")
+        shape = output.shape[:-1] if takes_classes else output.shape
         extents = [rows, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
         # Of one element in memory: only its type counts.
-        example = np.broadcast_to(np.zeros((), np.int32 if named else output.dtype), extents)
+        example = np.broadcast_to(
+            np.zeros((), np.int32 if takes_classes else output.dtype), extents
+        )
         labels = Labels.of(example, output, self.loss)
         return self._known.setdefault(labels.kind, labels)
 
@@ -920,52 +922,52 @@ class NeuralNetwork(Model):
         >>> bool((again.predict([[1, 2, 3]]) == net.predict([[1, 2, 3]])).all())
         True
         """
-        made = _read_model(path, custom, options)
-        if not isinstance(made, cls):
+        model = _read_model(path, custom, options)
+        if not isinstance(model, cls):
             raise DataError(
                 message(
                     f"{str(path)!r} holds a model that is no list of layers",
                     hint="mg.Model.load(path)",
                 )
             )
-        return made
+        return model
 
 
 def _read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
     """Return the model of a file; see `Model.load`."""
     tensors, about = files.read_weights(path)
-    held = about["architecture"]
-    if held is None:
+    architecture = about["architecture"]
+    if architecture is None:
         raise DataError(
             message(
                 f"{str(path)!r} holds the weights of a model that Python code built",
                 hint="build it again, and model.load_weights(path)",
             )
         )
-    # What the caller gives may be wrong, too, and is then his error.
+    # Wrong inputs are the caller's error.
     passing = MagmagraphError if options or custom else ()
     with (
         reading(f"{str(path)!r}", "does not hold a model", passing=passing),
         initial_values_left_out(sum(array.nbytes for array in tensors.values())),
     ):
-        given = {
-            "loss": held["loss"],
-            "metrics": held["metrics"],
-            "regularize": held.get("regularize") and Penalty(*held["regularize"]),
-            "seed": held["seed"],
+        arguments = {
+            "loss": architecture["loss"],
+            "metrics": architecture["metrics"],
+            "regularize": architecture.get("regularize") and Penalty(*architecture["regularize"]),
+            "seed": architecture["seed"],
             **options,
         }
-        if held["optimizer"] is not None and "optimizer" not in options:
-            given["optimizer"] = build_optimizer(held["optimizer"])
-        if "graph" in held:
-            inputs, outputs = build_graph(held, custom or {})
-            single = held.get("single", False)
-            made: Model = Model(inputs, outputs[0] if single else outputs, **given)
+        if architecture["optimizer"] is not None and "optimizer" not in options:
+            arguments["optimizer"] = build_optimizer(architecture["optimizer"])
+        if "graph" in architecture:
+            inputs, outputs = build_graph(architecture, custom or {})
+            single = architecture.get("single", False)
+            model: Model = Model(inputs, outputs[0] if single else outputs, **arguments)
         else:
-            layers = [build_layer(layer, custom or {}) for layer in held["layers"]]
-            made = NeuralNetwork(layers, **given)
-        made.set_tensors(tensors, f"{str(path)!r}")
-    return made
+            layers = [build_layer(layer, custom or {}) for layer in architecture["layers"]]
+            model = NeuralNetwork(layers, **arguments)
+        model.set_tensors(tensors, f"{str(path)!r}")
+    return model
 
 
 class _Count(int):

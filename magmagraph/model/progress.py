@@ -99,8 +99,8 @@ class Progress(Callback):
 
 def in_notebook() -> bool:
     """Return whether a Jupyter kernel runs this, which shows HTML."""
-    known: Any = sys.modules.get("IPython")  # a kernel has imported it
-    shell = None if known is None else known.get_ipython()
+    ipython: Any = sys.modules.get("IPython")  # a kernel has imported it
+    shell = None if ipython is None else ipython.get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 

@@ -15,7 +15,7 @@ __all__ = ["applied", "calls", "loose_variables", "training_form"]
 
 def _order(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]:
     """Return nodes from inputs to outputs, operands first; calls of layers are not entered."""
-    known = set(inputs)
+    known_nodes = set(inputs)
     order: list[Node] = []
     done: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
@@ -23,7 +23,7 @@ def _order(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]:
         node, entered = stack.pop()
         if node in done:
             continue
-        if entered or node in known:
+        if entered or node in known_nodes:
             done.add(node)
             order.append(node)
             continue
@@ -38,18 +38,18 @@ def _operands(node: Node) -> tuple[Node, ...]:
 
 
 def calls(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[tuple[Call, Node]]:
-    """Return the calls of layers that outputs are made by, with what they gave, in order."""
-    known = set(inputs)
-    found = []
+    """Return the calls of layers that lead to the outputs, with their results, in order."""
+    known_nodes = set(inputs)
+    applied_calls = []
     for node in _order(outputs, inputs):
-        call = None if node in known else call_of(node)
+        call = None if node in known_nodes else call_of(node)
         if call is not None:
-            found.append((call, node))
-    return found
+            applied_calls.append((call, node))
+    return applied_calls
 
 
 def loose_variables(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Variable]:
-    """Return the variables that stand in the graph outside of layers."""
+    """Return the graph's variables that belong to no layer."""
     return [node for node in _order(outputs, inputs) if isinstance(node, Variable)]
 
 
@@ -68,31 +68,31 @@ def training_form(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]
 
 
 def applied(
-    outputs: Sequence[Node], inputs: Sequence[Node], given: Sequence[Node], *, training: bool
+    outputs: Sequence[Node], inputs: Sequence[Node], operands: Sequence[Node], *, training: bool
 ) -> list[Node]:
     """Return the outputs for other inputs, with every layer called again."""
-    made: dict[Node, Node] = dict(zip(inputs, given, strict=True))
+    new_nodes: dict[Node, Node] = dict(zip(inputs, operands, strict=True))
     results: dict[tuple[int, int], Any] = {}  # of layers with several results: one call for all
     for node in _order(outputs, inputs):
-        if node in made:
+        if node in new_nodes:
             continue
         call = call_of(node)
         if call is None:
-            made[node] = again(node, tuple(made[operand] for operand in node.inputs))
+            new_nodes[node] = again(node, tuple(new_nodes[operand] for operand in node.inputs))
         else:
-            made[node] = _repeated(call, made, results, training)
-    return [made[node] for node in outputs]
+            new_nodes[node] = _repeated(call, new_nodes, results, training)
+    return [new_nodes[node] for node in outputs]
 
 
 def _repeated(
-    call: Call, made: dict[Node, Node], results: dict[tuple[int, int], Any], training: bool
+    call: Call, new_nodes: dict[Node, Node], results: dict[tuple[int, int], Any], training: bool
 ) -> Node:
     layer: Layer = call.layer
     place = (id(layer), id(call.inputs))
     if call.position is None or place not in results:
         results[place] = layer(
-            *(made[operand] for operand in call.inputs), training=training, **call.options
+            *(new_nodes[operand] for operand in call.inputs), training=training, **call.options
         )
     result = results[place]
-    found: Node = result if call.position is None else result[call.position]
-    return found
+    output: Node = result if call.position is None else result[call.position]
+    return output

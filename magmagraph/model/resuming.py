@@ -57,16 +57,16 @@ class Resumable:
         raise NotImplementedError
 
     def _own(self) -> list[Variable]:
-        """Return what a step renews beside weights and optimizer: random counters, loss scales."""
+        """Return the other variables that a step updates: random counters, loss scales."""
         others = {weight.variable for weight in self.model.weights().values()}
         others.update(self.model.optimizer.state.values())
-        # What compression left over is each rank's own, and small: a run that resumes begins anew.
+        # Residuals of compression are per rank and small: a resumed run starts without them.
         apart = held_apart(self.function.source_graph)
-        renewed = (whole_of(held) for held in self.function.updated)
+        renewed = (whole_of(variable) for variable in self.function.updated)
         return [
-            held
-            for held in renewed
-            if held is not None and held not in others and held.state not in apart
+            variable
+            for variable in renewed
+            if variable is not None and variable not in others and variable.state not in apart
         ]
 
     def _architecture(self) -> dict[str, Any] | None:
@@ -93,7 +93,7 @@ class Resumable:
         optimizer = self.model.optimizer.state_dict()
         tensors.update((f"optimizer/{k}", v) for k, v in optimizer.items())
         tensors.update((f"total/{i}", np.asarray(v)) for i, v in enumerate(self._totals))
-        kept: list[dict[str, Any]] = []
+        callback_states: list[dict[str, Any]] = []
         for i, callback in enumerate(self.callbacks):
             plain = {}
             for key, value in callback.state_dict().items():
@@ -101,10 +101,10 @@ class Resumable:
                     tensors[f"callback/{i}/{key}"] = value
                 else:
                     plain[key] = value
-            kept.append(
+            callback_states.append(
                 {"kind": type(callback).__name__, "resumes": callback.resumes, "state": plain}
             )
-        tensors.update((f"own/{i}", held.value) for i, held in enumerate(self._own()))
+        tensors.update((f"own/{i}", variable.value) for i, variable in enumerate(self._own()))
         about = {
             "kind": "checkpoint",
             "architecture": self._architecture(),
@@ -125,7 +125,7 @@ class Resumable:
                 {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in record.items()}
                 for record in self.history.records
             ],
-            "callbacks": kept,
+            "callbacks": callback_states,
         }
         self._team.write(lambda: files.write(path, tensors, about))
 
@@ -175,11 +175,11 @@ class Resumable:
         check_same(source, there, here, changes)
         with reading(source, "is no whole checkpoint of this run"):
             restore = self._checked(_parts(tensors), about, source, changes)
-            kept = self._kept()
+            restore_state = self._restorer()
             try:
                 restore()
             except BaseException:
-                kept()
+                restore_state()
                 raise
 
     def _checked(
@@ -209,9 +209,9 @@ class Resumable:
             _same_names("of the totals", totals, map(str, range(len(self._totals))))
         if totals["0"].shape != () or any(t.dtype.kind not in "iuf" for t in totals.values()):
             raise Damaged("a total is no number")
-        held = self._own()
-        _same_names("of random counters and loss scales", own, map(str, range(len(held))))
-        values = [variable.state.fitted(own[str(i)]) for i, variable in enumerate(held)]
+        variables = self._own()
+        _same_names("of random counters and loss scales", own, map(str, range(len(variables))))
+        values = [variable.state.fitted(own[str(i)]) for i, variable in enumerate(variables)]
         if len(about["history"]) != about["epoch"] - about.get("initial_epoch", 0):
             raise Damaged(f"it has epoch {about['epoch']}, and {len(about['history'])} records")
         states = []
@@ -230,7 +230,7 @@ class Resumable:
             self.model.optimizer.load_state_dict(optimizer)
             if "learning_rate" in changes:
                 self.model.optimizer._follow_schedule()
-            for variable, value in zip(held, values, strict=True):
+            for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
             self._restore_position(about)
             self._totals = [float(totals["0"]), *(totals[str(i)] for i in range(1, len(totals)))]
@@ -256,8 +256,8 @@ class Resumable:
     def _resuming(self) -> list[Callback]:
         return [callback for callback in self.callbacks if callback.resumes]
 
-    def _kept(self) -> Callable[[], None]:
-        """Return what puts the present state back, where restoring another one fails."""
+    def _restorer(self) -> Callable[[], None]:
+        """Return a function that puts the present state back if restoring another one fails."""
         variables = [weight.variable for weight in self.model.weights().values()]
         variables += [*self.model.optimizer.state.values(), *self._own()]
         values = [(variable, variable.value) for variable in variables]
@@ -286,9 +286,9 @@ class Resumable:
         return put_back
 
 
-def _same_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
+def _same_names(what: str, names_there: Iterable[str], names_here: Iterable[str]) -> None:
     """Raise unless a checkpoint has the tensors that this run has."""
-    there, here = set(found), set(wanted)
+    there, here = set(names_there), set(names_here)
     for names, wrong in ((here - there, "lacks"), (there - here, "has the unknown")):
         if names:
             raise Damaged(f"it {wrong} tensors {what}: {', '.join(sorted(names)[:5])}")
@@ -296,11 +296,11 @@ def _same_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
 
 def _parts(tensors: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     """Return tensors by the first part of their names, callbacks' by the first two."""
-    found: dict[str, dict[str, np.ndarray]] = {}
+    by_part: dict[str, dict[str, np.ndarray]] = {}
     for name, value in tensors.items():
         part, _, rest = name.partition("/")
         if part == "callback":
             number, _, rest = rest.partition("/")
             part = f"{part}/{number}"
-        found.setdefault(part, {})[rest] = value
-    return found
+        by_part.setdefault(part, {})[rest] = value
+    return by_part

@@ -14,9 +14,9 @@ from .losses import Labels
 __all__ = ["balanced_weights", "checked_weights", "rows_of_classes", "weights_of_classes"]
 
 
-def checked_weights(given: Any, rows: int) -> np.ndarray:
+def checked_weights(values: Any, rows: int) -> np.ndarray:
     """Return the weights of rows as float32, shape ``(rows,)``, or raise `DataError`."""
-    weights = as_array(given, "the weights")
+    weights = as_array(values, "the weights")
     if weights.dtype.kind not in "iufb" or weights.shape not in ((rows,), (rows, 1)):
         raise DataError(
             message(
@@ -28,7 +28,7 @@ def checked_weights(given: Any, rows: int) -> np.ndarray:
 
 
 def weights_of_classes(
-    given: Any, labels: np.ndarray, kind: Labels, all_labels: np.ndarray | None = None
+    class_weight: Any, labels: np.ndarray, kind: Labels, all_labels: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the weight of each row's class.
 
@@ -44,21 +44,22 @@ def weights_of_classes(
         By which classes are balanced; None where they are not known.
     """
     classes = _classes(labels, kind)
-    if isinstance(given, str):
-        if given != "balanced" or all_labels is None:
+    if isinstance(class_weight, str):
+        if class_weight != "balanced" or all_labels is None:
             raise DataError(
                 message(
-                    f"class_weight={given!r}" + (" of batches" if all_labels is None else ""),
+                    f"class_weight={class_weight!r}"
+                    + (" of batches" if all_labels is None else ""),
                     need="a dict {class: weight}, or 'balanced', of arrays",
                 )
             )
-        named: Mapping[Any, Any] = balanced_weights(rows_of_classes(all_labels, kind))
-    elif isinstance(given, Mapping):
-        named = given
+        by_class: Mapping[Any, Any] = balanced_weights(rows_of_classes(all_labels, kind))
+    elif isinstance(class_weight, Mapping):
+        by_class = class_weight
     else:
-        named = dict(enumerate(np.atleast_1d(as_array(given, "class_weight")).tolist()))
+        by_class = dict(enumerate(np.atleast_1d(as_array(class_weight, "class_weight")).tolist()))
     largest = (kind.classes or 2) - 1
-    for name in named:
+    for name in by_class:
         if (
             isinstance(name, bool)
             or not isinstance(name, (int, np.integer))
@@ -68,20 +69,20 @@ def weights_of_classes(
                 message(f"class_weight names the class {name!r}", need=f"classes 0 to {largest}")
             )
     table = np.ones(largest + 1)
-    for name, weight in named.items():
+    for name, weight in by_class.items():
         table[name] = weight
-    chosen: np.ndarray = _positive(table, "class")[classes]
-    return chosen
+    row_weights: np.ndarray = _positive(table, "class")[classes]
+    return row_weights
 
 
 def rows_of_classes(labels: np.ndarray, kind: Labels) -> dict[int, int]:
     """Return how many rows are of each class that occurs."""
-    found, counts = np.unique(_classes(labels, kind), return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    classes, counts = np.unique(_classes(labels, kind), return_counts=True)
+    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 
 
 def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
-    """Return weights of classes by which all count alike, and the mean over rows is 1.
+    """Return weights that balance the classes, with a mean of 1 over rows.
 
     Examples
     --------
@@ -93,8 +94,8 @@ def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
 
 
 def _positive(weights: np.ndarray, what: str) -> np.ndarray:
-    held = weights.astype(np.float32)
-    wrong = ~(np.isfinite(held) & (held >= 0))
+    floats = weights.astype(np.float32)
+    wrong = ~(np.isfinite(floats) & (floats >= 0))
     if wrong.any():
         place = int(np.argmax(wrong))
         raise DataError(
@@ -103,7 +104,7 @@ def _positive(weights: np.ndarray, what: str) -> np.ndarray:
                 need="finite numbers of at least 0",
             )
         )
-    return held
+    return floats
 
 
 def _classes(labels: np.ndarray, kind: Labels) -> np.ndarray:

@@ -34,7 +34,7 @@ class Trained(Protocol):
 
     @property
     def trainable(self) -> list[Variable]:
-        """The variables that an optimizer renews."""
+        """The variables that an optimizer updates."""
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name."""
@@ -49,7 +49,7 @@ class Trained(Protocol):
         """Raise unless there is an array for each weight, of its shape and dtype."""
 
     def architecture(self) -> dict[str, Any]:
-        """Return what it is built of as JSON values."""
+        """Return its architecture as JSON values."""
 
     def training_step(self, labels: Labels, *, weighted: bool = ..., **options: Any) -> Function:
         """Return the compiled step."""

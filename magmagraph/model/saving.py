@@ -41,11 +41,11 @@ else:
         """Of a class, a method that makes a model; of a model, one that reads into that model."""
 
         def __get__(self, model: Any, owner: Any = None) -> Any:
-            made = super().__get__(None, owner)
+            bound_method = super().__get__(None, owner)
             if model is None:
-                return made
+                return bound_method
 
-            @functools.wraps(made)
+            @functools.wraps(bound_method)
             def load(path: FilePath, **options: Any) -> Any:
                 if options:
                     names = ", ".join(f"{name}=" for name in options)
@@ -81,7 +81,7 @@ class Saving:
         raise NotImplementedError
 
     def structure(self) -> dict[str, Any]:
-        """Return what it is built of, as JSON values: layers, and the graph between them."""
+        """Return layers, and the graph between them, as JSON values."""
         described = describe_graph(self.inputs, self.outputs, self.calls, self.layers)
         return {**described, "single": self._single}
 
@@ -137,10 +137,10 @@ class Saving:
             Of a safetensors file; what is there is replaced once the new one is complete.
         """
         try:
-            held: dict[str, Any] | None = self.architecture()
+            architecture: dict[str, Any] | None = self.architecture()
         except ConfigError:  # functions of the user's, which only his code builds again
-            held = None
-        self._write(path, held)
+            architecture = None
+        self._write(path, architecture)
 
     def _write(self, path: FilePath, architecture: dict[str, Any] | None) -> None:
         files.write(path, self.tensors(), {"kind": "model", "architecture": architecture})
@@ -307,15 +307,15 @@ class Saving:
             lines += [f"it has {name}, which this model lacks" for name in unknown[:5]]
             raise DataError(message("\n".join(lines), need=f"the {len(own)} weights of this model"))
         for name, weight in own.items():
-            held, given = weight.variable.state.held, tensors[name]
-            if held.shape != given.shape or held.dtype != given.dtype:
+            expected, array = weight.variable.state.held, tensors[name]
+            if expected.shape != array.shape or expected.dtype != array.dtype:
                 raise DataError(
                     message(
                         f"{source} is of another architecture: {name} is "
-                        f"{given.dtype.name}{list(given.shape)} there",
-                        need=f"{held.dtype.name}{list(held.shape)}, as in this model",
+                        f"{array.dtype.name}{list(array.shape)} there",
+                        need=f"{expected.dtype.name}{list(expected.shape)}, as in this model",
                         hint="array.T: torch keeps these matrices the other way around"
-                        if held.ndim == 2 and held.shape == given.shape[::-1] != given.shape
+                        if expected.ndim == 2 and expected.shape == array.shape[::-1] != array.shape
                         else None,
                     )
                 )

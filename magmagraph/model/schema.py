@@ -48,7 +48,7 @@ def argument(value: Any, place: str) -> None:
 
 
 def schedule(value: Any, place: str) -> None:
-    """Take the class of a schedule, and what it holds."""
+    """Check the class of a schedule and its values."""
     if not isinstance(value, dict):
         raise wrong(value, place, "a schedule")
     values = either(none, flag, number(), schedule)
@@ -127,6 +127,6 @@ _OF_ANY_KIND = table({**_COMMON, "kind": one_of(*_KINDS)}, others=anything)
 
 
 def about(value: Any, place: str) -> None:
-    """Take what a file says of its tensors."""
+    """Check a file's header."""
     _OF_ANY_KIND(value, place)
     _KINDS[value["kind"]](value, place)

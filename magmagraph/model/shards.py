@@ -91,7 +91,7 @@ class Shards:
         return []
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others, by shards."""
+        """Return values that identify these data, by shard."""
         return {"shards": self._abouts}
 
     def count(self, size: int) -> int | None:
@@ -106,17 +106,19 @@ class Shards:
         """Yield the batches of one pass, this rank's rows of each; see `Source`."""
         own, part = self.own, shard[0]
         if isinstance(own, (Arrays, Examples)):
-            taken = self._taken(own, self._order(own.rows, number, seed, part), size, part, number)
+            batches = self._own_batches(
+                own, self._order(own.rows, number, seed, part), size, part, number
+            )
         else:
-            taken = (batch for _, batch in own.epoch(number, size, seed, (0, 1)))
+            batches = (batch for _, batch in own.epoch(number, size, seed, (0, 1)))
         if self._team.asynchronous:  # ranks take steps of their own
-            return ((len(batch[-1]), batch) for batch in taken if batch is not None)
+            return ((len(batch[-1]), batch) for batch in batches if batch is not None)
         if isinstance(own, Arrays):
             whole = self.rows
             rows = (min(size, whole - begin) for begin in range(0, whole, size))
             # No row fails any more, and no rank waits for another one.
-            return ((count, batch) for count, batch in zip(rows, taken, strict=True))
-        return self._joined(iter(taken), number)
+            return ((count, batch) for count, batch in zip(rows, batches, strict=True))
+        return self._joined(iter(batches), number)
 
     def _order(
         self, rows: int, number: int, seed: int | None, part: int
@@ -126,7 +128,7 @@ class Shards:
             return None
         return np.random.default_rng((seed, number, part)).permutation(rows)
 
-    def _taken(
+    def _own_batches(
         self, own: Arrays | Examples, order: np.ndarray | None, size: int, part: int, number: int
     ) -> Iterator[Batch]:
         """Yield this rank's rows of each batch."""
@@ -137,7 +139,7 @@ class Shards:
             yield own.at(rows, place, number)
             begin = end
 
-    def _joined(self, taken: Iterator[Batch], number: int) -> Iterator[tuple[int, Batch]]:
+    def _joined(self, batches: Iterator[Batch], number: int) -> Iterator[tuple[int, Batch]]:
         """Yield batches for as long as a rank has one, with the rows of all ranks."""
         place = 0
         while True:
@@ -145,7 +147,7 @@ class Shards:
 
             def drawn() -> tuple[int, list[tuple[int, ...]]]:
                 nonlocal batch
-                batch = next(taken, None)
+                batch = next(batches, None)
                 if batch is None:
                     return 0, []
                 return len(batch[-1]), [array.shape[1:] for array in batch]
@@ -165,13 +167,14 @@ class Shards:
 
     def _check_shapes(self, every: Iterable[tuple[int, Any]], place: int, number: int) -> None:
         """Refuse rows of different shapes in one batch, which ranks would pad differently."""
-        found = [(part, theirs) for part, (_, theirs) in enumerate(every) if theirs]
-        for part, theirs in found[1:]:
-            if theirs != found[0][1]:
+        nonempty = [(part, theirs) for part, (_, theirs) in enumerate(every) if theirs]
+        first, own = nonempty[0] if nonempty else (0, None)
+        for part, theirs in nonempty[1:]:
+            if theirs != own:
                 raise DataError(
                     message(
-                        f"in batch {place} of epoch {number}, the rows of shard {found[0][0]} have "
-                        f"the shapes {found[0][1]}, and those of shard {part} {theirs}",
+                        f"in batch {place} of epoch {number}, the rows of shard {first} have "
+                        f"the shapes {own}, and those of shard {part} {theirs}",
                         need="rows of the same shape on all ranks in each step",
                         hint="pad the rows of all ranks to one length",
                     )

@@ -42,9 +42,9 @@ def describe_graph(
     cut = {
         node: input(f"result {i}", node.shape, node.dtype) for i, (_, node) in enumerate(calls)
     }
-    wanted = [operand for call, _ in calls for operand in call.inputs]
+    call_operands = [operand for call, _ in calls for operand in call.inputs]
     leaves = [*inputs, *cut.values()]
-    graph = freeze(leaves, rebuild([*wanted, *outputs], cut))
+    graph = freeze(leaves, rebuild([*call_operands, *outputs], cut))
     text = dump(graph)
     try:
         load(text)
@@ -56,7 +56,7 @@ def describe_graph(
                 hint="a class derived from mg.nn.Layer for the others; or save_weights(path)",
             )
         ) from None
-    made = []
+    call_entries = []
     groups: dict[tuple[int, int], int] = {}
     for i, (call, _) in enumerate(calls):
         options = dict(call.options)
@@ -68,7 +68,7 @@ def describe_graph(
                     hint="save_weights(path)",
                 )
             )
-        made.append(
+        call_entries.append(
             {
                 "layer": place[id(call.layer)],
                 "operands": len(call.inputs),
@@ -80,7 +80,7 @@ def describe_graph(
         )
     return {
         "layers": [describe_layer(layer) for layer in layers],
-        "calls": made,
+        "calls": call_entries,
         "inputs": len(inputs),
         "graph": text,
     }

@@ -51,7 +51,7 @@ class Source(Protocol):
         """Arrays by which ranks see that they are given the same."""
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others, as JSON values."""
+        """Return values that identify these data, as JSON values."""
 
     def count(self, size: int) -> int | None:
         """Return how many batches there are, None where that is not known."""
@@ -105,17 +105,17 @@ def source_of(
     return Stream(model, x, class_weight)
 
 
-def is_batches(given: Any, inputs: int) -> bool:
+def is_batches(data: Any, inputs: int) -> bool:
     """Return whether a list holds batches, and is no pair (x, y)."""
-    if not isinstance(given, (list, tuple)):
-        return not hasattr(given, "shape") and _holds_several(given)
-    if len(given) == 2 and isinstance(given, tuple):
+    if not isinstance(data, (list, tuple)):
+        return not hasattr(data, "shape") and _holds_several(data)
+    if len(data) == 2 and isinstance(data, tuple):
         return False
     return all(
         isinstance(batch, (list, tuple))
         and len(batch) in (inputs + 1, inputs + 2)
         and all(np.ndim(array) > 0 for array in batch if not isinstance(array, (list, tuple)))
-        for batch in given
+        for batch in data
     )
 
 
@@ -183,11 +183,11 @@ class Arrays:
 
     def weigh(self, class_weight: Any) -> None:
         """Multiply the weights of rows by those of their classes."""
-        found = weights_of_classes(class_weight, self.values, self.labels, self.values)
+        row_weights = weights_of_classes(class_weight, self.values, self.labels, self.values)
         if self.weighted:
-            self.columns[-1] = self.columns[-1] * found
+            self.columns[-1] = self.columns[-1] * row_weights
         else:
-            self.columns.append(found)
+            self.columns.append(row_weights)
             self.weighted = True
 
     @property
@@ -202,16 +202,20 @@ class Arrays:
 
     def split(self, share: float) -> tuple[Arrays, Arrays]:
         """Return all rows but the last ones, and these, a share of them."""
-        kept = self.rows - math.floor(self.rows * share)
-        if not 0 < kept < self.rows:
+        training_rows = self.rows - math.floor(self.rows * share)
+        if not 0 < training_rows < self.rows:
             raise DataError(message(f"validation_split={share!r} of {self.rows} examples"))
-        return self._part(slice(kept)), self._part(slice(kept, None))
+        return self._part(slice(training_rows)), self._part(slice(training_rows, None))
 
     def _part(self, rows: slice) -> Arrays:
-        found = object.__new__(Arrays)
-        found.labels, found.weighted, found._inputs = self.labels, self.weighted, self._inputs
-        found.columns = [column[rows] for column in self.columns]
-        return found
+        rows_source = object.__new__(Arrays)
+        rows_source.labels, rows_source.weighted, rows_source._inputs = (
+            self.labels,
+            self.weighted,
+            self._inputs,
+        )
+        rows_source.columns = [column[rows] for column in self.columns]
+        return rows_source
 
     def at(self, rows: slice | np.ndarray, place: int, number: int) -> Batch:
         """Return the rows at some positions, as batch `place` of an epoch."""
@@ -221,7 +225,7 @@ class Arrays:
         return tuple(np.take(column, rows, axis=0, mode="clip") for column in self.columns)
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others."""
+        """Return values that identify these data."""
         total = 0
         for array in self.columns:
             for row in (0, len(array) // 2, len(array) - 1):
@@ -272,9 +276,9 @@ class Stream:
         self.weighted = False
         parts = self._parts(first)
         count = len(model.inputs or (0,))
-        given, y = parts[:count], parts[count]
+        inputs, y = parts[:count], parts[count]
         self.weighted = class_weight is not None or len(parts) > count + 1
-        _, values, self.labels = model._checked(list(given) if count > 1 else given[0], y)
+        _, values, self.labels = model._checked(list(inputs) if count > 1 else inputs[0], y)
         self._first_labels = values
         conformed = self._conformed(parts)
         self._none = tuple(array[:0] for array in conformed)
@@ -299,22 +303,22 @@ class Stream:
                 batch = (*batch[0], *batch[1:])
         if isinstance(batch, (list, tuple)) and len(batch) in (count + 1, count + 2):
             return tuple(batch)
-        given = type(batch).__name__
+        kind = type(batch).__name__
         if isinstance(batch, (list, tuple)):
-            given += f" of {len(batch)}"
+            kind += f" of {len(batch)}"
         hint = None
         if isinstance(batch, Mapping):
             hint = f"tuples of its members {', '.join(map(repr, list(batch)[:4]))}"
         raise DataError(
             message(
-                f"a batch is a {given}, and no pair of examples and labels",
+                f"a batch is a {kind}, and no pair of examples and labels",
                 need="x and y, or an iterable of batches (x, y) or (x, y, weights)",
                 hint=hint,
             )
         )
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others."""
+        """Return values that identify these data."""
         return {"batches": self.count(0)}
 
     def count(self, size: int) -> int | None:
@@ -327,10 +331,10 @@ class Stream:
         """Yield the batches of one pass; see `Source`."""
         if hasattr(self._batches, "epoch"):
             self._batches.epoch = number
-        drawn: Iterable[Any] = self._batches
+        batches: Iterable[Any] = self._batches
         if self._ahead:
-            drawn = itertools.chain((self._ahead.pop(),), drawn)
-        return (self._own_part(self._checked(i, b, number), shard) for i, b in enumerate(drawn))
+            batches = itertools.chain((self._ahead.pop(),), batches)
+        return (self._own_part(self._checked(i, b, number), shard) for i, b in enumerate(batches))
 
     def _own_part(self, batch: Batch, shard: tuple[int, int]) -> tuple[int, Batch]:
         rows = len(batch[-1])
@@ -347,13 +351,13 @@ class Stream:
         model = self._model
         count = len(model.inputs)
         xs, y, *rest = parts[:count], parts[count], *parts[count + 1 :]
-        held = conform_inputs(list(xs) if count > 1 else xs[0], model.inputs, model.limits)
+        inputs = conform_inputs(list(xs) if count > 1 else xs[0], model.inputs, model.limits)
         labels = self.labels.conform(as_array(y, "the labels"))
-        rows = check_rows(held, labels)
+        rows = check_rows(inputs, labels)
         if not self.weighted:
             if rest:
                 raise DataError(message("it has weights, and the first one had none"))
-            return (*held, labels)
+            return (*inputs, labels)
         weights = np.ones(rows, np.float32)
         if rest:
             weights *= checked_weights(rest[0], rows)
@@ -361,7 +365,7 @@ class Stream:
             raise DataError(message("it has no weights, and the first one had some"))
         if self._class_weight is not None:
             weights *= weights_of_classes(self._class_weight, labels, self.labels)
-        return (*held, labels, weights)
+        return (*inputs, labels, weights)
 
 
 class Examples(Stream):
@@ -391,10 +395,10 @@ class Examples(Stream):
 
     def _joined(self, positions: Iterable[int]) -> tuple[Any, ...]:
         """Return the examples at some positions as a batch."""
-        found = [self._parts(self._examples[int(i)]) for i in positions]
-        if len({len(example) for example in found}) > 1:
+        examples = [self._parts(self._examples[int(i)]) for i in positions]
+        if len({len(example) for example in examples}) > 1:
             raise DataError(message("some examples have weights, and some have none"))
-        columns = zip(*found, strict=True)
+        columns = zip(*examples, strict=True)
         return tuple(as_array([as_array(v) for v in column]) for column in columns)
 
     def at(self, rows: slice | np.ndarray, place: int, number: int) -> Batch:
@@ -405,7 +409,7 @@ class Examples(Stream):
         return self._checked(place, self._joined(positions), number)
 
     def about(self) -> dict[str, Any]:
-        """Return what tells these data from others."""
+        """Return values that identify these data."""
         return {"examples": self.rows}
 
     def count(self, size: int) -> int | None:

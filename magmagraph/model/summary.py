@@ -63,7 +63,7 @@ class Summary(Displayed):
         ]
 
     def _sums(self) -> list[str]:
-        """Return what stands below the table."""
+        """Return the lines below the table."""
         text = [
             f"parameters: {self.parameters:,}, of them trained: {self.trainable:,}",
             f"forward pass of one example: {self.flops:,} FLOPs",
@@ -87,14 +87,14 @@ class Summary(Displayed):
 def _table(lines: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = 3  # columns of text
-    made = [
+    text_lines = [
         "  ".join(
             cell.ljust(width) if i < left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]
-    return [made[0], "-" * max(map(len, made)), *made[1:]]
+    return [text_lines[0], "-" * max(map(len, text_lines)), *text_lines[1:]]
 
 
 def summarize(
@@ -120,19 +120,19 @@ def summarize(
     counted: set[Node] = set()
     sizes: dict[str, int] = {"batch": 1}
     for label, call, node in calls:
-        held = {
+        size_of = {
             w.variable: w.variable.state.held.size
             for w in call.layer.weights().values()
             if w.variable not in counted
         }
-        counted.update(held)
+        counted.update(size_of)
         inside = topological([node], stop=set(call.inputs).__contains__)
         rows.append(
             Row(
                 label,
                 type(call.layer).__name__,
                 str(node.shape).replace("'", ""),
-                sum(held.values()),
+                sum(size_of.values()),
                 sum(_flops(n, sizes) for n in inside if not is_among(n, call.inputs)),
             )
         )

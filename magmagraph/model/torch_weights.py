@@ -118,19 +118,19 @@ def places(layers: Sequence[tuple[str, Layer]], loose: Mapping[str, Weight]) -> 
         Weights outside of layers, by name.
     """
     holders = [(label, layer) for label, layer in layers if layer.weights()]
-    found: list[Place] = []
-    known: set[Any] = set()
+    all_places: list[Place] = []
+    visited: set[Any] = set()
     for label, layer in holders:
         weights = {weight.variable: weight for weight in layer.weights().values()}
         path = "" if len(holders) == 1 and not loose else label
         for at, variable, around in layer._placed(path):
-            if variable in weights and variable not in known:
-                known.add(variable)
-                found.append(Place(at, weights[variable], around))
+            if variable in weights and variable not in visited:
+                visited.add(variable)
+                all_places.append(Place(at, weights[variable], around))
     for name, weight in loose.items():
-        if weight.variable not in known:
-            found.append(Place(name.replace("/", "."), weight, ()))
-    return found
+        if weight.variable not in visited:
+            all_places.append(Place(name.replace("/", "."), weight, ()))
+    return all_places
 
 
 def _joined(path: str, name: str) -> str:
@@ -142,7 +142,7 @@ def _joined(path: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """Tensors that a weight can be made of, and how."""
+    """Tensors that can fill a weight, and how."""
 
     names: tuple[str, ...]
     make: Callable[..., np.ndarray] = lambda array: array
@@ -150,17 +150,17 @@ class _Source:
 
 
 def _sources(place: Place) -> list[_Source]:
-    """Return what a weight can be made of, first choice first."""
+    """Return the tensors that can fill a weight, best choice first."""
     leaf, parent = place.leaf, place.parent
-    found = [_Source((place.path,), settled=True)]
-    found += [_Source((_joined(parent, name),)) for name in _LEAVES.get(leaf, ())]
+    sources = [_Source((place.path,), settled=True)]
+    sources += [_Source((_joined(parent, name),)) for name in _LEAVES.get(leaf, ())]
     if len(place.layers) > 1:
         path, layer = place.layers[-2]
         if isinstance(layer, MultiHeadAttention):
-            found += _of_attention(path, place)
+            sources += _of_attention(path, place)
         elif isinstance(layer, (RNN, LSTM, GRU)):
-            found += _of_recurrence(path, layer, place)
-    return found
+            sources += _of_recurrence(path, layer, place)
+    return sources
 
 
 def _of_attention(path: str, place: Place) -> list[_Source]:
@@ -209,14 +209,14 @@ def loaded(
     DataError
         If shapes do not fit, or, with `strict`, weights have no tensor or tensors no weight.
     """
-    chosen: dict[str, _Source] = {}
+    source_of: dict[str, _Source] = {}
     for place in own:
         for candidate in _sources(place):
             if all(name in tensors for name in candidate.names):
-                chosen[place.path] = candidate
+                source_of[place.path] = candidate
                 break
-    used = {name for candidate in chosen.values() for name in candidate.names}
-    missing = tuple(place.path for place in own if place.path not in chosen)
+    used = {name for candidate in source_of.values() for name in candidate.names}
+    missing = tuple(place.path for place in own if place.path not in source_of)
     unexpected = tuple(
         name for name in tensors if name not in used and not name.endswith(_COUNTERS)
     )
@@ -233,29 +233,29 @@ def loaded(
                 hint="rename={'old': 'new'}, or strict=False to load a part",
             )
         )
-    values, turned = {}, []
-    usual = _usual_order(own, chosen, tensors)
+    values, transposed_paths = {}, []
+    usual = _usual_order(own, source_of, tensors)
     for place in own:
-        if place.path in chosen:
-            candidate = chosen[place.path]
+        if place.path in source_of:
+            candidate = source_of[place.path]
             array = candidate.make(*(tensors[name] for name in candidate.names))
             value, transposed = _fitted(place, array, candidate, usual, source)
             values[place.path] = value
             if transposed:
-                turned.append(place.path)
+                transposed_paths.append(place.path)
     report = LoadReport(
-        {path: candidate.names for path, candidate in chosen.items()},
-        tuple(turned), missing, unexpected,
+        {path: candidate.names for path, candidate in source_of.items()},
+        tuple(transposed_paths), missing, unexpected,
     )  # fmt: skip
     return values, report
 
 
 def _usual_order(
-    own: Sequence[Place], chosen: Mapping[str, _Source], tensors: Mapping[str, np.ndarray]
+    own: Sequence[Place], source_of: Mapping[str, _Source], tensors: Mapping[str, np.ndarray]
 ) -> bool:
     """Return whether matrices whose shapes leave it open are transposed: as the others are."""
     for place in own:
-        candidate = chosen.get(place.path)
+        candidate = source_of.get(place.path)
         if candidate is None or candidate.settled or not _is_matrix(place):
             continue
         shape, there = place.weight.variable.shape, tensors[candidate.names[0]].shape
@@ -285,8 +285,8 @@ def _fitted(
         orders += [(*spatial, 1, 0), (*spatial, 0, 1), (1, 0, *spatial)]
     for order in orders:
         if tuple(array.shape[axis] for axis in order) == shape:
-            made = np.ascontiguousarray(array.transpose(order)).astype(variable.dtype)
-            return made, order != orders[0] or order != tuple(range(array.ndim))
+            fitted = np.ascontiguousarray(array.transpose(order)).astype(variable.dtype)
+            return fitted, order != orders[0] or order != tuple(range(array.ndim))
     if array.size == variable.state.held.size and array.ndim != len(shape):
         ones = [e for e in array.shape if e != 1] == [e for e in shape if e != 1]
         if ones:
@@ -310,15 +310,15 @@ def renamed(
     """Return tensors under new names; those whose new name is None are left out."""
     if rename is None:
         return dict(tensors)
-    found: dict[str, np.ndarray] = {}
+    new_tensors: dict[str, np.ndarray] = {}
     for name, array in tensors.items():
         new = rename(name) if callable(rename) else _renamed(name, rename)
         if new is None:
             continue
-        if new in found:
+        if new in new_tensors:
             raise DataError(message(f"{source}: two tensors are renamed {new!r}, one is {name!r}"))
-        found[new] = array
-    return found
+        new_tensors[new] = array
+    return new_tensors
 
 
 def _renamed(name: str, rename: Mapping[str, str | None]) -> str | None:
@@ -336,20 +336,20 @@ def _renamed(name: str, rename: Mapping[str, str | None]) -> str | None:
     return name
 
 
-def read_state(given: Any) -> tuple[dict[str, np.ndarray], str]:
+def read_state(source: Any) -> tuple[dict[str, np.ndarray], str]:
     """Return the tensors of a file, a folder or a state dict, and what messages call it."""
-    if isinstance(given, Mapping):
-        return {str(name): _array(name, value) for name, value in given.items()}, "the state dict"
-    if hasattr(given, "state_dict") and callable(given.state_dict):
-        return read_state(given.state_dict())[0], f"the {type(given).__name__}"
-    if not isinstance(given, (str, os.PathLike)):
+    if isinstance(source, Mapping):
+        return {str(name): _array(name, value) for name, value in source.items()}, "the state dict"
+    if hasattr(source, "state_dict") and callable(source.state_dict):
+        return read_state(source.state_dict())[0], f"the {type(source).__name__}"
+    if not isinstance(source, (str, os.PathLike)):
         raise DataError(
             message(
-                f"load_torch is given a {type(given).__name__}",
+                f"load_torch is given a {type(source).__name__}",
                 need="a path, a state dict, or a module of torch",
             )
         )
-    path = Path(given)
+    path = Path(source)
     if path.is_dir():
         path = _in_folder(path)
     label = f"{os.fspath(path)!r}"
@@ -400,22 +400,22 @@ def _sharded(path: Path, label: str) -> dict[str, np.ndarray]:
         if not table or not all(isinstance(name, str) for name in weight_map.values()):
             raise Damaged("it has no table 'weight_map' of names of files")
         folder = path.resolve().parent
-        found: dict[str, np.ndarray] = {}
+        read_tensors: dict[str, np.ndarray] = {}
         for name in sorted(set(weight_map.values())):
             shard = (folder / name).resolve()
             if shard.parent != folder or "\\" in name:
                 raise Damaged(f"it names the file {name!r}, which is not in its folder")
-            found.update(_safe(shard, f"{os.fspath(shard)!r}"))
-        lacking = [name for name in weight_map if name not in found]
-        if lacking:
-            raise Damaged(f"its files lack the tensors {_listed(lacking)}")
-    return found
+            read_tensors.update(_safe(shard, f"{os.fspath(shard)!r}"))
+        missing = [name for name in weight_map if name not in read_tensors]
+        if missing:
+            raise Damaged(f"its files lack the tensors {_listed(missing)}")
+    return read_tensors
 
 
 def _unpickled(path: Path, label: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file of torch's, by its loader that makes tensors alone."""
     torch = _torch(f"{label} is a pickle, which only torch reads")
-    read_file(path, limit=None)  # its errors say what is wrong with the path
+    read_file(path, limit=None)  # its errors name the problem of the path
     with reading(label, "is no file of tensors alone"):
         state = torch.load(path, map_location="cpu", weights_only=True)
         for key in ("state_dict", "model_state_dict", "model"):
@@ -439,7 +439,7 @@ def _torch(why: str) -> Any:
 
 def torch_state(own: Sequence[Place]) -> dict[str, np.ndarray]:
     """Return weights under torch's names, matrices and filters in torch's order of axes."""
-    found: dict[str, np.ndarray] = {}
+    by_torch_name: dict[str, np.ndarray] = {}
     for place in own:
         array = np.asarray(place.weight.variable.value)
         recurrent = len(place.layers) > 1 and isinstance(place.layers[-2][1], (RNN, LSTM, GRU))
@@ -448,14 +448,14 @@ def torch_state(own: Sequence[Place]) -> dict[str, np.ndarray]:
             (source,) = _of_recurrence(path, layer, place)
             size = array.shape[-1] // (1 if place.leaf == "candidate_bias" else 3)
             if place.leaf in ("kernel", "recurrent"):
-                found[source.names[0]] = array.T
+                by_torch_name[source.names[0]] = array.T
             elif place.leaf == "bias":
-                found[source.names[0]] = array
-                found.setdefault(source.names[1], np.zeros_like(array))
+                by_torch_name[source.names[0]] = array
+                by_torch_name.setdefault(source.names[1], np.zeros_like(array))
             else:
                 other = np.zeros(3 * size, array.dtype)
                 other[2 * size :] = array
-                found[source.names[0]] = other
+                by_torch_name[source.names[0]] = other
             continue
         name = _LEAVES.get(place.leaf, (place.leaf,))[0]
         if _is_matrix(place):
@@ -463,8 +463,8 @@ def torch_state(own: Sequence[Place]) -> dict[str, np.ndarray]:
         elif place.leaf == "kernel" and _channels_last(place):
             count = array.ndim - 2
             array = array.transpose((count + 1, count, *range(count)))
-        found[_joined(place.parent, name)] = array
-    return found
+        by_torch_name[_joined(place.parent, name)] = array
+    return by_torch_name
 
 
 def _channels_last(place: Place) -> bool:
@@ -474,11 +474,11 @@ def _channels_last(place: Place) -> bool:
 
 def write_state(path: FilePath, tensors: Mapping[str, np.ndarray]) -> None:
     """Write tensors as safetensors, or with torch where the name ends as its files do."""
-    held = {name: np.array(array, order="C") for name, array in tensors.items()}
+    arrays = {name: np.array(array, order="C") for name, array in tensors.items()}
     if Path(path).suffix in _PICKLES:
         torch = _torch(f"{os.fspath(path)!r} is written by torch")
         buffer = io.BytesIO()
-        torch.save({name: torch.from_numpy(array) for name, array in held.items()}, buffer)
+        torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, buffer)
         write_file(path, buffer.getvalue())
         return
-    write_file(path, files.packed(held))
+    write_file(path, files.packed(arrays))

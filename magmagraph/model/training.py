@@ -36,11 +36,11 @@ _TAKEN = ("inputs", "outputs", "updates", "name")
 def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
     """Refuse arguments that neither `Model.fit`, the method, nor `mg.function` takes."""
     compiled = inspect.signature(Function).parameters
-    known = [name for name in compiled if name not in _TAKEN]
+    options_known = [name for name in compiled if name not in _TAKEN]
     for name in options:
-        if name not in known:
+        if name not in options_known:
             near = difflib.get_close_matches(
-                name, [*inspect.signature(method).parameters, *known], 1
+                name, [*inspect.signature(method).parameters, *options_known], 1
             )
             raise ArgumentError(
                 message(f"fit has no argument {name!r}", hint=f"{near[0]}=" if near else None)
@@ -49,11 +49,11 @@ def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
 
 def _checksum(arrays: list[np.ndarray]) -> int:
     """Return a number by which ranks see that they are given other examples."""
-    found = 0
+    checksum = 0
     for array in arrays:
         rows = array[:: max(1, len(array) // 64)]
-        found = zlib.crc32(rows.tobytes(), found)
-    return found
+        checksum = zlib.crc32(rows.tobytes(), checksum)
+    return checksum
 
 
 def _is_int(value: Any) -> bool:
@@ -145,11 +145,11 @@ class Training(Resumable):
         #: Which part of each batch this process takes, and of how many.
         self.shard = self._team.shard
         self._sharded = self._is_sharded(data)
-        given = (x, y, sample_weight, class_weight, validation_data, validation_split)
+        data_arguments = (x, y, sample_weight, class_weight, validation_data, validation_split)
         if self._sharded:
-            self._take_shards(*given)
+            self._take_shards(*data_arguments)
         else:
-            self._take_data(*given)
+            self._take_data(*data_arguments)
         if self._team.spread:
             sizes: dict[str, Any] = {
                 "batch_size": self.batch_size,
@@ -171,8 +171,10 @@ class Training(Resumable):
             self.data.labels, weighted=self.data.weighted, **options
         )
         self._team.begin(self.function)
-        self.callbacks: list[Callback] = [as_callback(given) for given in callbacks]
-        # Last, so that a file holds what the others made of the epoch.
+        self.callbacks: list[Callback] = [
+            as_callback(callback) for callback in callbacks
+        ]
+        # Checkpoints run last, so that a file holds the results of other callbacks.
         self.callbacks.sort(key=lambda callback: isinstance(callback, Checkpoint))
         self._progress = progress if self._team.is_first else None
         if progress is not None:
@@ -244,7 +246,7 @@ class Training(Resumable):
         validation: Any,
         split: float,
     ) -> None:
-        """Take this rank's shard; what is wrong with one is an error of all ranks."""
+        """Take this rank's shard; an error on one rank is raised on all ranks."""
         balanced = isinstance(class_weight, str) and class_weight == "balanced"
         weights = None if balanced else class_weight
         self._team.whole(
@@ -262,27 +264,27 @@ class Training(Resumable):
         }
         self._team.same(forms, "shards of the same kind on all ranks")
         if balanced:
-            # Of all rows, also of those that are kept aside, as without shards.
-            kept = [data, later] if split and later is not None else [data]
-            table = balanced_over_shards(kept, self._team)
-            for part in kept:
+            # Weights count all rows, including those set aside, as without shards.
+            sources = [data, later] if split and later is not None else [data]
+            table = balanced_over_shards(sources, self._team)
+            for part in sources:
                 assert isinstance(part, Arrays)  # or it has no weights
                 part.weigh(table)
         self.data = Shards(data, self._team)
 
-    def _validation(self, given: Any) -> Source:
+    def _validation(self, argument: Any) -> Source:
         """Return the data for validation: arrays (x, y) or (x, y, weights), or batches."""
-        if is_batches(given, len(self.model.inputs or (0,))):
-            _refuse_once(given, "validation_data")
-            return source_of(self.model, given, None)
-        if not isinstance(given, (list, tuple)) or len(given) not in (2, 3):
+        if is_batches(argument, len(self.model.inputs or (0,))):
+            _refuse_once(argument, "validation_data")
+            return source_of(self.model, argument, None)
+        if not isinstance(argument, (list, tuple)) or len(argument) not in (2, 3):
             raise DataError(
                 message(
-                    f"validation_data is {type(given).__name__}",
+                    f"validation_data is {type(argument).__name__}",
                     need="a pair (x, y), or (x, y, weights), or an iterable of batches",
                 )
             )
-        return Arrays(self.model, *given)
+        return Arrays(self.model, *argument)
 
     def _pass(self, number: int) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
         """Yield the batches of a pass over the data, this rank's part of each."""
@@ -296,16 +298,16 @@ class Training(Resumable):
         """
         if self.steps_per_epoch is None:
             whole = self._pass(self._first + self.epoch)
-            made: Iterator[Any] = itertools.islice(whole, self.step, None)
+            batches: Iterator[Any] = itertools.islice(whole, self.step, None)
         else:
-            made = self._next_batches(self.steps_per_epoch)
+            batches = self._next_batches(self.steps_per_epoch)
         if self._team.asynchronous:
             # A rank's results are those of its own rows, and it has none where there are too few.
-            return ((len(batch[-1]), batch) for _, batch in made if len(batch[-1]))
-        return made
+            return ((len(batch[-1]), batch) for _, batch in batches if len(batch[-1]))
+        return batches
 
     def _next_batches(self, steps: int) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-        """Yield what is left of an epoch of so many steps: passes go on from epoch to epoch."""
+        """Yield the rest of an epoch of `steps` steps; passes continue across epochs."""
         if self._left is None:
             done = (self.epoch - self._initial) * steps + self.step  # of a run that resumes
             count = self.data.count(self.batch_size)
@@ -374,18 +376,18 @@ class Training(Resumable):
     _seconds = 0.0  # of this epoch, before the run was cut
 
     def _one_epoch(self) -> None:
-        """Go through what is left of an epoch; leave nothing of one that fails by its data."""
-        kept = [(held, held.value) for held in self.function.updated]
+        """Finish an epoch; undo its updates if its data raise an error."""
+        before = [(variable, variable.value) for variable in self.function.updated]
         first = self.step
         try:
             self._steps_of_epoch()
         except (DataError, DivergedError) as error:
-            for held, value in kept:
-                held.assign(value)
+            for variable, value in before:
+                variable.assign(value)
             if isinstance(error, DivergedError):
                 self._explain(error, first)
-                for held, value in kept:
-                    held.assign(value)
+                for variable, value in before:
+                    variable.assign(value)
             raise
 
     def _explain(self, error: DivergedError, first: int) -> None:
@@ -400,7 +402,7 @@ class Training(Resumable):
                 error.add_note(f"why is not known: the epoch cannot be repeated: {failure}")
         self.step = done
         if explained and self.epoch == self._initial and error.step == 0:
-            return  # what the weights began with: no rate has changed them
+            return  # the initial weights: no update has changed them
         hint = "a smaller learning rate, or clip_norm="
         error.args = (f"{error}\n  try: {hint}", *error.args[1:])
 
@@ -430,8 +432,8 @@ class Training(Resumable):
             totals, rows = self.model._totals(self.validation, max(256, self.batch_size))
             if self._sharded:
                 totals, rows = self._team.added(totals, rows)
-            found = self.model._result(totals, rows)
-            self.record.update((f"val_{name}", value) for name, value in found.items())
+            results = self.model._result(totals, rows)
+            self.record.update((f"val_{name}", value) for name, value in results.items())
         self.history.records.append(self.record)
         if self._team.is_first:
             write_epoch(
@@ -460,8 +462,8 @@ class Training(Resumable):
     def _step_by_step(self, began: float) -> None:
         before = self._seconds
         for rows, batch in self._batches():
-            loss, *found = on_host(self.function(*batch))
-            self._add(loss, found, rows)
+            loss, *statistics = on_host(self.function(*batch))
+            self._add(loss, statistics, rows)
             self.step += 1
             self._seconds = before + time.perf_counter() - began
             self._move(self.step, self._totals[0] / max(1, self._rows))
@@ -485,9 +487,9 @@ class Training(Resumable):
                 yield batch
                 self._move(self.step + len(counts), None)
 
-        losses, *found = on_host(self.function.run(counted()))
+        losses, *statistics = on_host(self.function.run(counted()))
         for i, count in enumerate(counts):
-            self._add(losses[i], [column[i] for column in found], count)
+            self._add(losses[i], [column[i] for column in statistics], count)
             self.step += 1
 
     def _move(self, done: int, loss: float | None) -> None:
@@ -496,24 +498,24 @@ class Training(Resumable):
             total = self.steps_per_epoch or self.data.count(self.batch_size)
             self._progress.moved(self, done, total, loss)
 
-    def _add(self, loss: Any, found: list[Any], rows: int) -> None:
+    def _add(self, loss: Any, statistics: list[Any], rows: int) -> None:
         value = float(loss)
         if not math.isfinite(value):
             raise self._diverged(f"the loss is {value}")
         self._totals[0] += value * rows
         self._totals[1:] = [
             total + np.asarray(new)
-            for total, new in zip(self._totals[1:], found, strict=True)
+            for total, new in zip(self._totals[1:], statistics, strict=True)
         ]
         self._rows += rows
 
     def check_weights(self) -> None:
         """Raise `DivergedError` where a trained weight is not finite: no later loss may tell."""
-        for held in self.model.trainable:
-            value = held.state.data
+        for variable in self.model.trainable:
+            value = variable.state.data
             # The sum is finite where all are, and makes no array of flags.
             if not np.isfinite(np.sum(value, dtype=np.float64)) and not np.isfinite(value).all():
-                raise self._diverged(f"weight '{held.name}' holds NaN or infinity")
+                raise self._diverged(f"weight '{variable.name}' holds NaN or infinity")
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(

@@ -92,6 +92,10 @@ from .transformer import TransformerDecoder, TransformerEncoder
 from . import prebuilt  # isort: skip - made of the layers above
 
 __all__ = [
+    "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "Activation",
     "AdaptiveAvgPool",
     "AdaptiveMaxPool",
@@ -116,14 +120,11 @@ __all__ = [
     "FeedForward",
     "Flatten",
     "FullyConnected",
-    "GLU",
-    "GRU",
     "GlobalAvgPool2D",
     "GlobalMaxPool2D",
     "GroupNorm",
     "Input",
     "InstanceNorm",
-    "LSTM",
     "LanguageModel",
     "Layer",
     "LayerNorm",
@@ -137,7 +138,6 @@ __all__ = [
     "PixelShuffle",
     "PositionEmbedding",
     "RMSNorm",
-    "RNN",
     "Reshape",
     "Residual",
     "RotaryEmbedding",

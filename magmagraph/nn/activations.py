@@ -85,8 +85,8 @@ def activation(given: Any) -> Function:
     if given is None:
         return linear
     if callable(given):
-        found: Function = given
-        return found
+        own_function: Function = given
+        return own_function
     own = _OWN.get(given) if isinstance(given, str) else None
     if own is not None:
         return own
@@ -106,13 +106,13 @@ def activation(given: Any) -> Function:
     return function
 
 
-def _nearest(given: Any) -> str | None:
+def _nearest(text: Any) -> str | None:
     """Return the known name that is most like one that is not known."""
-    if not isinstance(given, str):
+    if not isinstance(text, str):
         return None
-    known = [*_OWN, *(name for name in TABLE if _public(name) is not None)]
-    found = difflib.get_close_matches(given.lower(), known, 1)
-    return repr(found[0]) if found else None
+    names = [*_OWN, *(name for name in TABLE if _public(name) is not None)]
+    matches = difflib.get_close_matches(text.lower(), names, 1)
+    return repr(matches[0]) if matches else None
 
 
 def activation_name(given: Any) -> str | None:
@@ -120,8 +120,8 @@ def activation_name(given: Any) -> str | None:
     if given is None or isinstance(given, str):
         return given or "linear"
     name = getattr(given, "__name__", "")
-    known = (_OWN.get(name), _public(name))
-    return name if _bare(given) in map(_bare, known) else None
+    names = (_OWN.get(name), _public(name))
+    return name if _bare(given) in map(_bare, names) else None
 
 
 def _bare(function: Any) -> Any:

@@ -136,15 +136,15 @@ class MultiHeadAttention(Layer):
             if state is not None and state.positions is not None:
                 places = reshape(state.positions, (state.rows, 1, 1))
             query, key = (apply_rotary(node, places, base=self._base) for node in (query, key))
-        found: Node | None = None
+        attended: Node | None = None
         if state is not None:
             if not self.causal:
                 raise decoding.not_causal(self, "looks at later positions")
             if mask is not None:
                 raise decoding.not_causal(self, "is called with a mask")
-            found = state.attend(self, query, key, value)
-        if found is None:
-            found = scaled_dot_product_attention(
+            attended = state.attend(self, query, key, value)
+        if attended is None:
+            attended = scaled_dot_product_attention(
                 query,
                 key,
                 value,
@@ -152,8 +152,8 @@ class MultiHeadAttention(Layer):
                 causal=self.causal,
                 dropout=self.dropout if training else 0.0,
             )
-        joined = swapaxes(found, 1, 2)
-        result: Node = self.output(reshape(joined, (*joined.shape[:2], self.output.units)))
+        heads_last = swapaxes(attended, 1, 2)
+        result: Node = self.output(reshape(heads_last, (*heads_last.shape[:2], self.output.units)))
         return result
 
     def _split(self, x: Node) -> Node:
@@ -163,11 +163,11 @@ class MultiHeadAttention(Layer):
         return swapaxes(reshape(x, (*x.shape[:2], heads, share)), 1, 2)
 
 
-def _base_of(name: str, given: Any) -> float:
+def _base_of(name: str, value: Any) -> float:
     """Return the base of rotary angles, 0 for none."""
-    if not isinstance(given, (bool, int, float)) or given < 0:
-        raise ConfigError(message(f"{name}={given!r}", need="True, False, or a positive base"))
-    return float(given)
+    if not isinstance(value, (bool, int, float)) or value < 0:
+        raise ConfigError(message(f"{name}={value!r}", need="True, False, or a positive base"))
+    return float(value)
 
 
 class RotaryEmbedding(Layer):

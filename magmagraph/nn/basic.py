@@ -165,8 +165,8 @@ class Flatten(Layer):
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return `x` with two axes."""
         extents = x.shape[1:]
-        known = all(isinstance(extent, int) for extent in extents)
-        width = math.prod(extents) if known else -1
+        is_literal = all(isinstance(extent, int) for extent in extents)
+        width = math.prod(extents) if is_literal else -1
         return reshape(x, (x.shape[0], width))
 
 
@@ -197,17 +197,17 @@ class Reshape(Layer):
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return `x` in the shape."""
-        given = x.shape[1:]
-        known = math.prod(extent for extent in self.shape if extent != -1)
+        own_shape = x.shape[1:]
+        numbers = math.prod(extent for extent in self.shape if extent != -1)
         # Of an example, since nothing is known of the batch until it is there.
-        if all(isinstance(extent, int) for extent in given):
-            count = math.prod(given)
-            if count % known or (-1 not in self.shape and count != known):
+        if all(isinstance(extent, int) for extent in own_shape):
+            count = math.prod(own_shape)
+            if count % numbers or (-1 not in self.shape and count != numbers):
                 raise ShapeError(
                     message(
-                        f"layer '{self.name}' is to give examples of shape {given}, "
+                        f"layer '{self.name}' is to give examples of shape {own_shape}, "
                         f"{count} numbers, the shape {self.shape}",
-                        need=f"{'a multiple of ' if -1 in self.shape else ''}{known} numbers",
+                        need=f"{'a multiple of ' if -1 in self.shape else ''}{numbers} numbers",
                     )
                 )
         return reshape(x, (x.shape[0], *self.shape))

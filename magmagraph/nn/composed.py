@@ -21,13 +21,13 @@ def _listed(layers: Any, who: str) -> list[Layer]:
         raise ConfigError(
             message(f"{who} is given {type(layers).__name__}", need="layers of mg.nn")
         )
-    given = [layers] if isinstance(layers, Layer) else list(layers)
-    for member in given:
+    members = [layers] if isinstance(layers, Layer) else list(layers)
+    for member in members:
         if not isinstance(member, Layer):
             raise ConfigError(
                 message(f"{who} is given {type(member).__name__}", need="layers of mg.nn")
             )
-    return given
+    return members
 
 
 @documented
@@ -51,7 +51,7 @@ class Sequential(Layer):
             self.arguments["layers"] = list(self.members)
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
-        """Return what the last layer gives."""
+        """Return the last layer's result."""
         for member in self.members:
             x = member(x, training=training)
         return x

@@ -101,7 +101,7 @@ class _Convolution(Layer):
         share = channels // groups if isinstance(channels, int) else channels
         init = initializer(self.kernel_init)
         if is_last(self.sliding["layout"]):
-            return (*self.window, share, self.filters), _moved(init, (-1, -2))
+            return (*self.window, share, self.filters), _with_moved_axes(init, (-1, -2))
         return (self.filters, share, *self.window), init
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
@@ -111,7 +111,7 @@ class _Convolution(Layer):
         return self._function(convolve(x, self.kernel, bias=self.offset, **self.sliding))
 
 
-def _moved(init: Any, places: tuple[int, int]) -> Any:
+def _with_moved_axes(init: Any, places: tuple[int, int]) -> Any:
     """Return an initializer of kernels whose results and channels are at other axes.
 
     `init` sees ``(results, channels, *window)``, in which fans are counted.
@@ -287,8 +287,8 @@ class _Separable(Layer):
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return the filtered values."""
-        made: Node = self.pointwise(self.depthwise(x))
-        return made
+        result: Node = self.pointwise(self.depthwise(x))
+        return result
 
 
 @documented
@@ -349,8 +349,8 @@ class _Transposed(_Convolution):
     def _kernel_form(self, channels: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
         share, init = self.filters // groups, initializer(self.kernel_init)
         if is_last(self.sliding["layout"]):
-            return (*self.window, share, channels), _moved(init, (-2, -1))
-        return (channels, share, *self.window), _moved(init, (1, 0))
+            return (*self.window, share, channels), _with_moved_axes(init, (-2, -1))
+        return (channels, share, *self.window), _with_moved_axes(init, (1, 0))
 
 
 @documented

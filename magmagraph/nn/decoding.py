@@ -73,8 +73,8 @@ class Decoding:
         number = self._calls[id(layer)] = self._calls.get(id(layer), -1) + 1
         place = (id(layer), number)
         if self.positions is None:
-            made = [self._filled(name, layer, new) for name, new in _named(key, value)]
-            self.caches[place] = (made[0], made[1])
+            filled = [self._filled(name, layer, new) for name, new in _keys_and_values(key, value)]
+            self.caches[place] = (filled[0], filled[1])
             return None
         keys, values = (
             self._renewed(cache, new)
@@ -93,8 +93,8 @@ class Decoding:
         most = maximum(max(scores, -1, keepdims=True), own)
         weights, own_weight = exp(subtract(scores, most)), exp(subtract(own, most))
         total = add(sum(weights, -1, keepdims=True), own_weight)
-        found = add(matmul(weights, values), multiply(own_weight, value))
-        return reshape(divide(found, total), (self.rows, heads * groups, 1, value.shape[-1]))
+        weighted_sum = add(matmul(weights, values), multiply(own_weight, value))
+        return reshape(divide(weighted_sum, total), (self.rows, heads * groups, 1, value.shape[-1]))
 
     def _filled(self, name: str, layer: Layer, new: Node) -> Variable:
         """Return a new cache, which the graph of the prompt fills."""
@@ -127,7 +127,7 @@ class Decoding:
         return reshape(before, shape)
 
 
-def _named(key: Node, value: Node) -> tuple[tuple[str, Node], ...]:
+def _keys_and_values(key: Node, value: Node) -> tuple[tuple[str, Node], ...]:
     return (("keys", key), ("values", value))
 
 

@@ -114,39 +114,39 @@ class MixtureOfExperts(Layer):
 
     def _matrices(self, name: str, rows: Any, columns: Any) -> Any:
         init = self.kernel_init
-        named = init[0] if isinstance(init, (list, tuple)) else init
-        if isinstance(named, str) or callable(init):  # each by itself: fans are those of one expert
+        rule = init[0] if isinstance(init, (list, tuple)) else init
+        if isinstance(rule, str) or callable(init):  # each by itself: fans are those of one expert
             parts = [initializer(init) for _ in range(self.experts)]
 
-            def made(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            def initialize(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
                 return np.stack([np.asarray(part(shape[1:], dtype)) for part in parts])
 
-            init = made
+            init = initialize
         return self.weight(name, (self.experts, rows, columns), init, decays=True)
 
     def call(self, x: Node, training: bool) -> Any:  # type: ignore[override]
-        """Return the sum of what the active experts give, times their shares."""
-        given = float_node(x)
-        width = given.shape[-1]
-        rows = reshape(given, (-1, width))
+        """Return the weighted sum of the active experts' results."""
+        floats = float_node(x)
+        width = floats.shape[-1]
+        rows = reshape(floats, (-1, width))
         probabilities = softmax(matmul(rows, self.router))
-        shares, chosen = top_k(probabilities, self.active)
+        shares, experts = top_k(probabilities, self.active)
         if self.normalized:
             shares = divide(shares, sum(shares, -1, keepdims=True))
-        found = (
-            self._all(rows, shares, chosen)
+        combined = (
+            self._all(rows, shares, experts)
             if self.capacity is None
-            else self._some(rows, shares, chosen)
+            else self._some(rows, shares, experts)
         )
-        value = reshape(found, given.shape)
+        value = reshape(combined, floats.shape)
         if not self.return_balance:
             return value
-        taken = mean(one_hot(chosen, self.experts, dtype=given.dtype), (0, 1))
-        balance = sum(multiply(stop_gradient(taken), mean(probabilities, 0)))
+        fraction = mean(one_hot(experts, self.experts, dtype=floats.dtype), (0, 1))
+        balance = sum(multiply(stop_gradient(fraction), mean(probabilities, 0)))
         return value, multiply(balance, float(self.experts))
 
     def _units(self, rows: Node) -> Node:
-        """Return what each expert gives for rows of its own, ``(experts, rows, width)``."""
+        """Apply each expert to its own rows, ``(experts, rows, width)``."""
         wide = matmul(rows, self.expand)
         if self.gate is None:
             wide = self._function(wide)
@@ -154,26 +154,27 @@ class MixtureOfExperts(Layer):
             wide = multiply(wide, self._function(matmul(rows, self.gate)))
         return matmul(wide, self.output)
 
-    def _all(self, rows: Node, shares: Node, chosen: Node) -> Node:
-        there = one_hot(chosen, self.experts, dtype=rows.dtype)
+    def _all(self, rows: Node, shares: Node, experts: Node) -> Node:
+        there = one_hot(experts, self.experts, dtype=rows.dtype)
         share = sum(multiply(there, expand_dims(shares, -1)), 1)
         return einsum("end,ne->nd", self._units(expand_dims(rows, 0)), share)
 
-    def _some(self, rows: Node, shares: Node, chosen: Node) -> Node:
+    def _some(self, rows: Node, shares: Node, chosen_experts: Node) -> Node:
         number, width = rows.shape
         # In thousandths: extents are whole.
         part, whole = round(1000 * self.capacity * self.active), 1000 * self.experts  # type: ignore[operator]
         size = (number * part + (whole - 1)) // whole
-        experts = reshape(swapaxes(chosen, 0, 1), (-1,))  # all first choices, then all second ones
+        # All first choices, then all second ones.
+        experts = reshape(swapaxes(chosen_experts, 0, 1), (-1,))
         there = one_hot(experts, self.experts, dtype=np.int64)
         place = sum(multiply(cumsum(there, 0), there), -1) - 1
-        kept = less(place, cast(size, np.int64))
+        fits = less(place, cast(size, np.int64))
         beyond = cast(size * self.experts, np.int64)
-        slot = where(kept, experts * cast(size, np.int64) + place, beyond)
+        slot = where(fits, experts * cast(size, np.int64) + place, beyond)
         sent = reshape(expand_dims(rows, 0) + zeros((self.active, 1, 1), rows.dtype), (-1, width))
-        held = index_update(zeros((size * self.experts + 1, width), rows.dtype), slot, sent)
-        made = self._units(reshape(held[:-1], (self.experts, size, width)))
-        back = take(reshape(made, (size * self.experts, width)), where(kept, slot, 0), axis=0)
-        share = where(kept, reshape(swapaxes(shares, 0, 1), (-1,)), 0.0)
+        buffer = index_update(zeros((size * self.experts + 1, width), rows.dtype), slot, sent)
+        results = self._units(reshape(buffer[:-1], (self.experts, size, width)))
+        back = take(reshape(results, (size * self.experts, width)), where(fits, slot, 0), axis=0)
+        share = where(fits, reshape(swapaxes(shares, 0, 1), (-1,)), 0.0)
         weighted = multiply(back, expand_dims(share, -1))
         return sum(reshape(weighted, (self.active, number, width)), 0)

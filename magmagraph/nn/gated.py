@@ -113,8 +113,8 @@ class FeedForward(Layer):
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return the result, of the width."""
-        made: Node = self.output(self.dropout(self.expand(x)))
-        return made
+        result: Node = self.output(self.dropout(self.expand(x)))
+        return result
 
 
 @documented

@@ -25,22 +25,22 @@ def initializer(given: Any) -> Any:
     ``mg.random.seed(n)`` starts from the same weights every time.
     """
     if isinstance(given, (list, tuple)) and given and isinstance(given[0], str):
-        return _named(given[0], given[1:])
+        return _by_name(given[0], given[1:])
     if isinstance(given, str):
-        return _named(given, ())
+        return _by_name(given, ())
     if callable(given) and not isinstance(given, Node):
         return given
     return np.asarray(given)
 
 
-def _named(given: str, arguments: Sequence[Any]) -> Any:
-    if given not in module.__all__:
+def _by_name(name: str, arguments: Sequence[Any]) -> Any:
+    if name not in module.__all__:
         raise ConfigError(
             message(
-                f"there is no initializer {given!r}", need=f"one of {', '.join(module.__all__)}"
+                f"there is no initializer {name!r}", need=f"one of {', '.join(module.__all__)}"
             )
         )
-    maker = getattr(module, given)
+    maker = getattr(module, name)
     needed = [
         parameter.name
         for parameter in inspect.signature(maker).parameters.values()
@@ -49,8 +49,8 @@ def _named(given: str, arguments: Sequence[Any]) -> Any:
     if len(needed) > len(arguments):
         raise ConfigError(
             message(
-                f"the initializer {given!r} needs {', '.join(needed)}",
-                hint=f"({given!r}, ...), its name and arguments, or mg.init.{given}(...)",
+                f"the initializer {name!r} needs {', '.join(needed)}",
+                hint=f"({name!r}, ...), its name and arguments, or mg.init.{name}(...)",
             )
         )
     return maker(*arguments, seed=next_stream())

@@ -110,21 +110,21 @@ def note_call(node: Node, call: Call) -> None:
 
 
 def path_of(name: str) -> str:
-    """Return a name behind those of the layers that are being called."""
+    """Return a name prefixed with the names of the layers that are being called."""
     return "/".join((*_path.get(), name))
 
 
 def name_layers(layers: Sequence[Layer]) -> None:
     """Give every layer that has no name one that none of its siblings has."""
-    taken = {layer.name for layer in layers if layer.name is not None}
+    names = {layer.name for layer in layers if layer.name is not None}
     for layer in layers:
         if layer.name is None:
             stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", type(layer).__name__).lower()
             name, number = stem, 0
-            while name in taken:
+            while name in names:
                 number += 1
                 name = f"{stem}_{number}"
-            taken.add(name)
+            names.add(name)
             layer.name = name
 
 
@@ -193,14 +193,14 @@ class Layer:
         try:
             bound = signature.bind(self, *args, **options)
         except TypeError:
-            return self  # a copy that is filled later, or __init__ says what is wrong
-        given = dict(list(bound.arguments.items())[1:])
+            return self  # a copy that is filled later, or __init__ raises the error
+        arguments = dict(list(bound.arguments.items())[1:])
         for parameter in signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
-                given.update(given.pop(parameter.name, {}))
-            elif parameter.kind is parameter.VAR_POSITIONAL and parameter.name in given:
-                given[parameter.name] = list(given[parameter.name])
-        self.arguments = given
+                arguments.update(arguments.pop(parameter.name, {}))
+            elif parameter.kind is parameter.VAR_POSITIONAL and parameter.name in arguments:
+                arguments[parameter.name] = list(arguments[parameter.name])
+        self.arguments = arguments
         return self
 
     def __init__(
@@ -274,14 +274,14 @@ class Layer:
             allowance.take(label, extents, canonical(element))
             if isinstance(init, (str, tuple, list)):
                 start = zeros()  # no time is spent on values that a file replaces
-        made = variable(label, extents, start, element)
-        self._weights[name] = Weight(made, trainable, decays)
-        return made
+        weight_variable = variable(label, extents, start, element)
+        self._weights[name] = Weight(weight_variable, trainable, decays)
+        return weight_variable
 
     # What it holds.
 
-    def _held(self) -> Iterator[tuple[str, Any]]:
-        """Yield what is in its attributes, and in lists and dicts there, with a name for each.
+    def _attribute_values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the values of its attributes, and of lists and dicts there, by name.
 
         Those in ``members`` have no name before their own.
         """
@@ -298,11 +298,11 @@ class Layer:
 
     def _sublayers(self) -> dict[str, Layer]:
         """Return the layers in its attributes, each once, by attribute: ``members`` by number."""
-        found: dict[str, Layer] = {}
-        for key, member in self._held():
-            if isinstance(member, Layer) and not is_among(member, found.values()):
-                found[key.replace("/", ".")] = member
-        return found
+        by_attribute: dict[str, Layer] = {}
+        for key, member in self._attribute_values():
+            if isinstance(member, Layer) and not is_among(member, by_attribute.values()):
+                by_attribute[key.replace("/", ".")] = member
+        return by_attribute
 
     @property
     def children(self) -> list[Layer]:
@@ -311,12 +311,12 @@ class Layer:
 
     def _name_children(self) -> None:
         """Name sublayers by their attributes, those in lists and dicts by their classes."""
-        found = self._sublayers()
-        taken = {child.name for child in found.values()}
-        for key, child in found.items():
-            if child.name is None and key.isidentifier() and key not in taken:
+        by_attribute = self._sublayers()
+        names = {child.name for child in by_attribute.values()}
+        for key, child in by_attribute.items():
+            if child.name is None and key.isidentifier() and key not in names:
                 child.name = key.lstrip("_") or key
-        name_layers(list(found.values()))
+        name_layers(list(by_attribute.values()))
 
     def paths(self) -> dict[str, Weight]:
         """Return all weights by attribute path: ``encoder.0.attention.query.kernel``.
@@ -332,12 +332,12 @@ class Layer:
         >>> list(block.paths())[:2], list(block.paths())[-1]
         (['0.attention.query.kernel', '0.attention.query.bias'], '1.bias')
         """
-        found: dict[str, Weight] = {}
+        by_path: dict[str, Weight] = {}
         weights = {weight.variable: weight for weight in self.weights().values()}
-        for path, held, _ in self._placed():
-            if held in weights:
-                found[path] = weights.pop(held)
-        return found
+        for path, weight_variable, _ in self._placed():
+            if weight_variable in weights:
+                by_path[path] = weights.pop(weight_variable)
+        return by_path
 
     def _placed(
         self, path: str = "", around: tuple[tuple[str, Layer], ...] = ()
@@ -360,21 +360,23 @@ class Layer:
         for child in self.children:
             for name, weight in child.weights().items():
                 inner[f"{child.name}/{name}"] = weight
-        found = self._own_weights({weight.variable for weight in inner.values()})
-        found.update(inner)
+        named_weights = self._own_weights({weight.variable for weight in inner.values()})
+        named_weights.update(inner)
         if not self.trainable:
-            found = {name: Weight(w.variable, False, w.decays) for name, w in found.items()}
-        return found
+            named_weights = {
+                name: Weight(w.variable, False, w.decays) for name, w in named_weights.items()
+            }
+        return named_weights
 
     def _own_weights(self, others: Iterable[Variable] = ()) -> dict[str, Weight]:
         """Return the weights that are not of sublayers, by name."""
-        found = dict(self._weights)
-        known = {weight.variable for weight in found.values()} | set(others)
-        for name, member in self._held():
-            if isinstance(member, Variable) and member not in known:
-                known.add(member)
-                found[name] = Weight(member, is_float(member.dtype), True)
-        return found
+        named_weights = dict(self._weights)
+        variables = {weight.variable for weight in named_weights.values()} | set(others)
+        for name, member in self._attribute_values():
+            if isinstance(member, Variable) and member not in variables:
+                variables.add(member)
+                named_weights[name] = Weight(member, is_float(member.dtype), True)
+        return named_weights
 
     def layers(self) -> Iterator[Layer]:
         """Yield it and all layers inside, outermost first."""
@@ -440,8 +442,8 @@ class Layer:
             if not self.built:
                 self.build(*nodes)
                 self.built = True
-            known = {"training": training} if self._takes_training else {}
-            result = self.call(*nodes, **known, **options)
+            keywords = {"training": training} if self._takes_training else {}
+            result = self.call(*nodes, **keywords, **options)
         if training:
             return result
         if isinstance(result, tuple):
@@ -471,7 +473,7 @@ class Layer:
                 message(f"layer '{self.name}' returned {type(value).__name__}", need="a node")
             )
         if any(value is node for node in inputs) or not value.inputs:
-            value = stateful(value, {})  # a node of its own, for a value that is someone else's
+            value = stateful(value, {})  # a new node: this layer did not make the value
         _calls[value] = Call(self, inputs, dict(options), at)
         return value
 
@@ -481,31 +483,31 @@ class Layer:
             (name, repr(weight.variable.type), "yes" if weight.trainable else "no")
             for name, weight in self.weights().items()
         ]
-        shown = table_html(rows, left=range(3)) if len(rows) > 1 else ""
-        return preformatted(repr(self)) + shown
+        table = table_html(rows, left=range(3)) if len(rows) > 1 else ""
+        return preformatted(repr(self)) + table
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
-        return f"{type(self).__name__}({given})"
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
+        return f"{type(self).__name__}({arguments})"
 
     def __str__(self) -> str:
         """Return the tree of its sublayers: a line for each, with its attribute.
 
         Arguments that are defaults, names and layers are left out.
         """
-        found = {k: v for k, v in self._sublayers().items() if type(v).__name__[0] != "_"}
+        by_attribute = {k: v for k, v in self._sublayers().items() if type(v).__name__[0] != "_"}
         defaults = {"name": self.name}
         for kind in reversed(type(self).__mro__):
             if "__init__" in vars(kind):
                 parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
                 defaults.update({p.name: p.default for p in parameters if p.name != "name"})
-        given = ", ".join(
+        arguments = ", ".join(
             f"{key}={value!r}"
             for key, value in self.arguments.items()
             if not _layers_in(value) and not _same(value, defaults.get(key, ...))
         )
-        lines = [f"{type(self).__name__}({given})"]
-        for key, child in found.items():
+        lines = [f"{type(self).__name__}({arguments})"]
+        for key, child in by_attribute.items():
             head, *rest = str(child).splitlines()
             lines += [f"  {key}: {head}", *(f"  {line}" for line in rest)]
         return "\n".join(lines)
@@ -523,19 +525,19 @@ def _layers_in(value: Any) -> bool:
     return any(isinstance(member, Layer) for member in members)
 
 
-def no_penalty(argument: str, given: Any) -> ConfigError:
-    """Return the error for what is given in the place of a penalty."""
-    hint = f"mg.regularize.l2({given})" if isinstance(given, float) else "mg.regularize.l2(1e-4)"
+def no_penalty(argument: str, value: Any) -> ConfigError:
+    """Return the error for a value that is no penalty."""
+    hint = f"mg.regularize.l2({value})" if isinstance(value, float) else "mg.regularize.l2(1e-4)"
     return ConfigError(
-        message(f"{argument}={given!r}", need="a penalty of mg.regularize", hint=hint)
+        message(f"{argument}={value!r}", need="a penalty of mg.regularize", hint=hint)
     )
 
 
-def count(given: Any, argument: str) -> int:
+def count(value: Any, argument: str) -> int:
     """Return an argument that counts something, a Python int or one of NumPy's, as an int."""
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
-        raise ConfigError(message(f"{argument}={given!r}", need="an int of at least 1"))
-    return int(given)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ConfigError(message(f"{argument}={value!r}", need="an int of at least 1"))
+    return int(value)
 
 
 def features(x: Node, axis: int = -1) -> Extent:

@@ -48,7 +48,7 @@ class BatchNorm(Layer):
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return the normalized values."""
-        # A layer that is kept as it is keeps its statistics, too.
+        # A frozen layer keeps its statistics, too.
         training = training and self.trainable
         value = batch_norm(
             x,

@@ -171,8 +171,8 @@ class AdaptiveAvgPool(Layer):
     def __init__(self, extents: Any, *, layout: str | None = None, **options: Any) -> None:
         super().__init__(**options)
         several = len(extents) if isinstance(extents, (list, tuple)) else 1
-        found = extents_of(extents, several, f"{type(self).__name__}: extents")
-        self.extents: Any = found if isinstance(extents, (list, tuple)) else found[0]
+        counts = extents_of(extents, several, f"{type(self).__name__}: extents")
+        self.extents: Any = counts if isinstance(extents, (list, tuple)) else counts[0]
         self.layout = layout
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]

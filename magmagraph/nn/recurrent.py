@@ -41,7 +41,7 @@ State = tuple[Node, ...]
 
 
 class _Cell(Layer):
-    """One direction: the weights, and what a position makes of the state."""
+    """One direction: the weights, and the update of the state at a position."""
 
     gates: int  # blocks of units that the products give
     states: int
@@ -123,11 +123,11 @@ class _GRUCell(_Cell):
         if self.offset is not None:
             seen = add(seen, self.offset)
         reset, update, candidate = split(seen, 3, axis=-1)
-        kept_reset, kept_update, kept = split(matmul(h, self.recurrent), 3, axis=-1)
+        hidden_reset, hidden_update, hidden_candidate = split(matmul(h, self.recurrent), 3, axis=-1)
         if self.candidate_bias is not None:
-            kept = add(kept, self.candidate_bias)
-        new = tanh(add(candidate, multiply(sigmoid(add(reset, kept_reset)), kept)))
-        share = sigmoid(add(update, kept_update))
+            hidden_candidate = add(hidden_candidate, self.candidate_bias)
+        new = tanh(add(candidate, multiply(sigmoid(add(reset, hidden_reset)), hidden_candidate)))
+        share = sigmoid(add(update, hidden_update))
         return (add(multiply(subtract(1.0, share), new), multiply(share, h)),)
 
 
@@ -173,7 +173,7 @@ class _Recurrent(Layer):
         self.reverse, self.bidirectional = reverse, bidirectional
         self.dropout, self.recurrent_dropout = dropout, recurrent_dropout
         self.checkpoint = checkpoint
-        held = {
+        cell_options = {
             "bias": bias,
             "kernel_init": kernel_init,
             "recurrent_init": recurrent_init,
@@ -182,11 +182,11 @@ class _Recurrent(Layer):
         }
         if bidirectional:
             self.cells = [
-                self._cell(units, held, name="forward"),
-                self._cell(units, held, name="backward"),
+                self._cell(units, cell_options, name="forward"),
+                self._cell(units, cell_options, name="backward"),
             ]
         else:
-            self.cells = [self._cell(units, held, name="cell")]
+            self.cells = [self._cell(units, cell_options, name="cell")]
 
     def call(self, x: Node, *lengths: Node, training: bool) -> Any:  # type: ignore[override]
         """Return the outputs: of the last position, or of all."""
@@ -201,15 +201,15 @@ class _Recurrent(Layer):
             )
         steps = moveaxis(float_node(x), 1, 0)
         active = _active(kind, steps, *lengths) if lengths else None
-        found = [
+        passes = [
             self._one_way(cell, steps, active, training, self.reverse or place == 1)
             for place, cell in enumerate(self.cells)
         ]
         last = [
-            _joined([states[i] for states, _ in found]) for i in range(self._cell.states)
+            _joined([states[i] for states, _ in passes]) for i in range(self._cell.states)
         ]
         if self.return_sequences:
-            value = moveaxis(_joined([rows for _, rows in found]), 0, 1)
+            value = moveaxis(_joined([rows for _, rows in passes]), 0, 1)
         else:
             value = last[0]
         return (value, *last) if self.return_state else value
@@ -227,14 +227,16 @@ class _Recurrent(Layer):
             # One mask for all positions (Gal and Ghahramani, 2016).
             mask = dropout(ones((batch, steps.shape[2]), steps.dtype), self.dropout)
             steps = multiply(steps, mask)
-        kept: Node | None = None
+        state_mask: Node | None = None
         if training and self.recurrent_dropout:
-            kept = dropout(ones((batch, self.units), steps.dtype), self.recurrent_dropout)
+            state_mask = dropout(ones((batch, self.units), steps.dtype), self.recurrent_dropout)
 
         def step(state: State, row: Any) -> tuple[State, Node]:
             seen, runs = row if active is not None else (row, None)
-            given = state if kept is None else (multiply(state[0], kept), *state[1:])
-            new = cell.step(given, seen)
+            dropped_state = (
+                state if state_mask is None else (multiply(state[0], state_mask), *state[1:])
+            )
+            new = cell.step(dropped_state, seen)
             output = new[0]
             if runs is not None:
                 new = tuple(where(runs, a, b) for a, b in zip(new, state, strict=True))
@@ -409,8 +411,8 @@ class Bidirectional(Layer):
     ) -> None:
         super().__init__(**options)
         if merge not in _MERGES:
-            known = ", ".join(map(repr, _MERGES))
-            raise ConfigError(message(f"Bidirectional: merge={merge!r}", need=f"one of {known}"))
+            merges = ", ".join(map(repr, _MERGES))
+            raise ConfigError(message(f"Bidirectional: merge={merge!r}", need=f"one of {merges}"))
         _check_way(layer, False)
         if backward is None:
             backward = type(layer)(**{**layer.arguments, "reverse": True, "name": None})

@@ -26,7 +26,7 @@ __all__ = ["LoRA", "SpectralNorm", "WeightNorm"]
 
 
 class _OfKernel(Layer):
-    """A layer, and what stands for its kernel while it is called."""
+    """A layer, and the value that replaces its kernel while it is called."""
 
     def __init__(self, layer: Layer, **options: Any) -> None:
         super().__init__(**options)
@@ -48,11 +48,11 @@ class _OfKernel(Layer):
         self.axis = self.layer.kernel_axis % self.layer.kernel.ndim
 
     def effective(self, kernel: Variable, training: bool) -> tuple[Node, dict[Variable, Node]]:
-        """Return what stands for the kernel, and default updates of the result."""
+        """Return the value that replaces the kernel, and default updates."""
         raise NotImplementedError
 
     def call(self, *inputs: Node, training: bool) -> Node:
-        """Return what the layer gives with the other kernel."""
+        """Return the layer's result with the replaced kernel."""
         kernel = self.layer.kernel
         self.layer.kernel, updates = self.effective(kernel, training)
         try:
@@ -79,7 +79,7 @@ class WeightNorm(_OfKernel):
     """
 
     def build(self, *inputs: Node) -> None:
-        """Make the scale: what the norms are at first."""
+        """Make the scale, with the initial norms."""
         super().build(*inputs)
         kernel = self.layer.kernel
         others = tuple(i for i in range(kernel.ndim) if i != self.axis)
@@ -219,8 +219,8 @@ class LoRA(_OfKernel):
         layer, x = self.layer, float_node(inputs[0])
         thin = multiply(matmul(matmul(x, self.down), self.up), self.factor)
         value = add(matmul(x, layer.kernel), thin)
-        made: Node = layer._function(value if layer.offset is None else add(value, layer.offset))
-        return made
+        result: Node = layer._function(value if layer.offset is None else add(value, layer.offset))
+        return result
 
     def merge(self) -> Dense:
         """Add the product to the kernel's value, set `up` to zero, and return the dense layer."""

@@ -26,14 +26,14 @@ _INPUTS = {
 }
 
 
-def layout_of(given: str | None, axes: int) -> str:
+def layout_of(layout: str | None, axes: int) -> str:
     """Return a layout of so many axes of space: channels first unless said."""
     names = _LAYOUTS[axes]
-    if given is None:
+    if layout is None:
         return names[0]
-    if given not in names:
-        raise ConfigError(message(f"layout={given!r}", need=f"{names[0]!r} or {names[1]!r}"))
-    return given
+    if layout not in names:
+        raise ConfigError(message(f"layout={layout!r}", need=f"{names[0]!r} or {names[1]!r}"))
+    return layout
 
 
 def is_last(layout: str) -> bool:
@@ -41,22 +41,22 @@ def is_last(layout: str) -> bool:
     return layout.endswith("C")
 
 
-def extents_of(given: Any, axes: int, name: str) -> tuple[int, ...]:
+def extents_of(extents: Any, axes: int, name: str) -> tuple[int, ...]:
     """Return a positive int for each axis, from one for all or a sequence."""
-    found = tuple(given) if isinstance(given, (list, tuple)) else (given,) * axes
+    extent_tuple = tuple(extents) if isinstance(extents, (list, tuple)) else (extents,) * axes
     whole = all(
         isinstance(extent, (int, np.integer)) and not isinstance(extent, bool) and extent > 0
-        for extent in found
+        for extent in extent_tuple
     )
-    if len(found) != axes or not whole:
+    if len(extent_tuple) != axes or not whole:
         several = {1: "a positive int", 2: "a positive int, or two of them"}
         raise ConfigError(
             message(
-                f"{name}={given!r}",
+                f"{name}={extents!r}",
                 need=several.get(axes, f"a positive int, or {axes} of them"),
             )
         )
-    return tuple(map(int, found))
+    return tuple(map(int, extent_tuple))
 
 
 def check_spatial(layer: Layer, x: Node, axes: int) -> None:

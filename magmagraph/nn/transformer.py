@@ -76,16 +76,16 @@ class _Block(Layer):
         self.dropout = Dropout(dropout)
 
     def _normalization(self, name: str) -> Layer:
-        given = {} if self.eps is None else {"eps": self.eps}
-        made: Layer = _NORMS[self.norm](name=name, **given)
-        return made
+        options = {} if self.eps is None else {"eps": self.eps}
+        layer: Layer = _NORMS[self.norm](name=name, **options)
+        return layer
 
     def _beside(self, x: Node, norm: Layer, layer: Any, *others: Node, **options: Any) -> Node:
-        """Return what a layer gives, added to its input, normalized before or after."""
-        given = norm(x) if self.norm_first else x
-        total = add(x, self.dropout(layer(given, *others, **options)))
-        made: Node = total if self.norm_first else norm(total)
-        return made
+        """Add a layer's result to its input, normalized before or after."""
+        layer_input = norm(x) if self.norm_first else x
+        total = add(x, self.dropout(layer(layer_input, *others, **options)))
+        result: Node = total if self.norm_first else norm(total)
+        return result
 
 
 @documented

@@ -32,7 +32,7 @@ def _op_named(name: str) -> Op:
 
 
 def _pickled(record: Op) -> tuple[Callable[[str], Op], tuple[str]]:
-    """Return what a record of the table is pickled as: its name."""
+    """Pickle a record of the table by its name."""
     return _op_named, (record.name,)
 
 

@@ -175,7 +175,7 @@ def as_operand(value: Any, dtype: Any) -> Node:
 
 
 def as_dtype(value: Any, dtype: np.dtype) -> Node:
-    """Return `value` cast to the dtype of what it is put into; a Python int has to fit."""
+    """Return `value` cast to the target's dtype; a Python int has to fit."""
     as_node(value, dtype)  # which refuses an int that does not
     return cast(value, dtype)
 
@@ -251,12 +251,12 @@ def converted(
 _CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
-def _casts(given: np.dtype, wanted: np.dtype, casting: Any) -> bool:
-    if given == wanted or casting == "unsafe":
+def _casts(source: np.dtype, target: np.dtype, casting: Any) -> bool:
+    if source == target or casting == "unsafe":
         return True
     # NumPy has no rule for bfloat16, which is as wide as float16 and holds other numbers.
     half = np.dtype(np.float16)
-    plain = [half if dtype.name == "bfloat16" else dtype for dtype in (given, wanted)]
+    plain = [half if dtype.name == "bfloat16" else dtype for dtype in (source, target)]
     if plain[0] == plain[1]:
         return bool(casting == "same_kind")
     return bool(np.can_cast(plain[0], plain[1], casting))

@@ -222,7 +222,7 @@ def variable(
             raise ShapeError(message(f"variable '{name}' has an initializer but no shape",
                                      hint="shape=(...)"))
         element = config.float_dtype if dtype is None else canonical(dtype)
-        if init in [getattr(initial, made) for made in initial.__all__]:
+        if init in [getattr(initial, kind) for kind in initial.__all__]:
             raise DTypeError(
                 message(f"variable '{name}': init is the function mg.init.{init.__name__}",
                         need="the initializer that it returns", hint=f"mg.init.{init.__name__}()")
@@ -246,11 +246,11 @@ def variable(
             element = _element_of(init, init)
         else:
             element = constant(init).dtype  # numbers and lists of them are taken alike
-        given = array_of(init, f"variable '{name}'")
-        if not made_of_numbers(given):
-            _element_of(init, given)
-        _refuse_complex(f"variable '{name}'", given, element)
-        value = given.astype(element)
+        array = array_of(init, f"variable '{name}'")
+        if not made_of_numbers(array):
+            _element_of(init, array)
+        _refuse_complex(f"variable '{name}'", array, element)
+        value = array.astype(element)
         if extents is not None and value.shape != extents:
             if value.shape != ():
                 raise ShapeError(
@@ -297,7 +297,7 @@ def holds_node(value: Any) -> bool:
 
 
 def array_of(value: Any, what: str) -> np.ndarray:
-    """Return a value as an array; what is none is a `DTypeError`, ragged rows a `ShapeError`."""
+    """Convert to an array; raise `DTypeError` for other values, `ShapeError` for ragged rows."""
     try:
         return plain_array(value)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
@@ -398,13 +398,13 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     array, element = _read(value, dtype)
     _refuse_complex("a constant", value, element)
     try:
-        held = np.array(array, dtype=element, order="C")
+        copy = np.array(array, dtype=element, order="C")
     except (OverflowError, TypeError):  # bfloat16 refuses what has more than 64 bits as a type
         raise DTypeError(
             message(f"{value!r} does not fit {element.name}", hint="dtype='float64'")
         ) from None
-    held.flags.writeable = False
-    return Node(CONSTANT, (), {"value": held}, Type(element, held.shape), name, caller_line())
+    copy.flags.writeable = False
+    return Node(CONSTANT, (), {"value": copy}, Type(element, copy.shape), name, caller_line())
 
 
 @documented

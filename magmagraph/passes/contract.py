@@ -204,6 +204,8 @@ def _no_syrk(match: Match) -> str | None:
     """Return why a product of a matrix and its transpose stays a gemm, or None."""
     node = match.root
     precision = match.options.precision
+    if match.options.target.device != "cpu":
+        return "a GPU computes the full product, in a kernel of the plan"
     if precision != "float32" and node.dtype == _SYRK_DTYPES[0]:
         return f"no library has a symmetric product in {precision}, and a full one is faster"
     if node.dtype not in _SYRK_DTYPES:

@@ -42,12 +42,13 @@ Numerics: `reassoc`. Sums over rows are sums of the blocks' sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..dtypes import is_complex
 from ..ir.graph import Graph, Node, Trace
 from ..ir.op import Kind
 from ..ir.records import record
+from ..ir.types import Extent
 from ..ops.control.identities import MARKER
 from ..ops.elementwise.arithmetic import ADD
 from ..ops.leaf import constant
@@ -56,7 +57,7 @@ from ..ops.reduction.primitives import SUM
 from ..ops.shape.arrange import RESHAPE
 from ..ops.shape.joining import BROADCAST_TO, CONCATENATE
 from ..ops.shape.slicing import SLICE
-from .lowering.buffers import hinted
+from .lowering.buffers import hinted, hinted_bytes
 from .lowering.timeline import readable
 from .pipeline import Options
 from .report import label
@@ -83,34 +84,46 @@ class _Island:
         Sums over rows that end it.
     results
         Members that are read outside, too.
+    unit
+        Of rows, of which every member has a multiple.
     blocks
-        How many there are.
+        How many there are. A named unit need not be a multiple: some blocks are one longer then.
     """
 
     members: tuple[Node, ...]
     totals: tuple[Node, ...]
     results: tuple[Node, ...]
+    unit: Extent
     blocks: int
+
+    def cut(self, rows: Extent, block: int) -> tuple[Extent, Extent]:
+        """Return where the rows of a block begin among so many, and how many these are."""
+        times = rows // self.unit
+        start, end = (self.unit * place // self.blocks for place in (block, block + 1))
+        return times * start, times * (end - start)
 
 
 def row_blocks(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph whose largest products are computed by blocks of their rows."""
+    return _in_blocks(graph, trace, options, set(graph.nodes))
+
+
+def _in_blocks(graph: Graph, trace: Trace, options: Options, whole: set[Node]) -> Graph:
+    """Cut products among the nodes that are whole: no block is cut once more."""
     for node in graph.nodes:
         if node.op is not GEMM or node.ndim != 2 or node.attrs["transpose_a"]:
             continue
-        size = node.type.bytes
-        if not isinstance(size, int):
-            if hinted(size, options.hints) > LARGEST:
-                options.record.refuse(RULE, node, "its rows are a named dimension, not a number")
+        if node not in whole:
             continue
+        size = hinted_bytes(node.type, options.hints)
         if size <= LARGEST or node.attrs["accumulate"]:
             continue
-        found = _island(graph, node)
+        found = _island(graph, node, options.hints)
         if isinstance(found, str):
             options.record.refuse(RULE, node, found)
             continue
         options.record.hit(RULE)
-        largest = max(_bytes(member) for member in found.members)
+        largest = max(_bytes(member, options.hints) for member in found.members)
         options.record.note(
             f"{label(node)}: {found.blocks} blocks of {readable(size // found.blocks)}, "
             f"{len(found.members)} values of rows; {readable(largest)} are not held"
@@ -120,23 +133,25 @@ def row_blocks(graph: Graph, trace: Trace, options: Options) -> Graph:
         settled = dict(zip(mapping, members, strict=True))
         for old, new in settled.items():
             trace.replace(old, new, "row_blocks", RULE)
-        made = substituted(
-            graph, settled, lambda old, new: trace.replace(old, new, "row_blocks", "operands")
-        )
-        return row_blocks(made, trace, options)
+
+        def rebuilt(old: Node, new: Node) -> None:
+            trace.replace(old, new, "row_blocks", "operands")
+            if old in whole:
+                whole.add(new)
+
+        return _in_blocks(substituted(graph, settled, rebuilt), trace, options, whole)
     return graph
 
 
-def _bytes(node: Node) -> int:
-    size = node.type.bytes if not isinstance(node.type, tuple) else None
-    return size if isinstance(size, int) else 0
+def _bytes(node: Node, hints: Mapping[str, int]) -> int:
+    return 0 if isinstance(node.type, tuple) else hinted_bytes(node.type, hints)
 
 
 # What is computed by blocks.
 
 
-def _island(graph: Graph, seed: Node) -> _Island | str:
-    size = _bytes(seed)
+def _island(graph: Graph, seed: Node, hints: Mapping[str, int]) -> _Island | str:
+    size = _bytes(seed, hints)
     later = _depending(graph, seed)
     rows: set[Node] = {seed}
     totals: dict[Node, None] = {}
@@ -146,12 +161,12 @@ def _island(graph: Graph, seed: Node) -> _Island | str:
                 rows.add(node)
             elif _is_total(node, rows):
                 totals[node] = None
-    large = {n for n in rows if _bytes(n) * SIMILAR >= size}
+    large = {n for n in rows if _bytes(n, hints) * SIMILAR >= size}
     members = _needed(graph, rows, large)
     if len(members) > MOST_NODES:
         return f"more than {MOST_NODES} values depend on it row by row"
     totals = {n: None for n in totals if any(i in large for i in n.inputs)}
-    members |= _beside(graph, members, totals, size)
+    members |= _beside(graph, members, totals, size, hints)
     order = tuple(n for n in graph.nodes if n in members)
     roots = set(graph.roots)
     results = []
@@ -159,7 +174,7 @@ def _island(graph: Graph, seed: Node) -> _Island | str:
         readers = [u for u in graph.users[node] if u not in members and u not in totals]
         if not readers and node not in roots:
             continue
-        if node in large or _bytes(node) * SIMILAR >= size:
+        if node in large or _bytes(node, hints) * SIMILAR >= size:
             reader = label(readers[0]) if readers else "the program"
             return f"{label(node)} is read whole, by {reader}"
         if node in later:  # of the others, readers outside have the whole
@@ -175,21 +190,36 @@ def _island(graph: Graph, seed: Node) -> _Island | str:
     leads = [n.shape[0] for n in order if n.shape] + [
         i.shape[0] for n in totals for i in n.inputs[:2] if i.shape and i not in inside
     ]
-    blocks = _count(leads, size, seed.shape[0])
-    if blocks is None:
+    unit = _unit(leads)
+    blocks = None if unit is None else _count(unit, size, seed.shape[0], hints)
+    if unit is None or blocks is None:
         return f"no number of blocks divides its {seed.shape[0]} rows, as all read them"
-    return _Island(order, tuple(totals), tuple(results), blocks)
+    return _Island(order, tuple(totals), tuple(results), unit, blocks)
 
 
-def _count(leads: Sequence[object], size: int, rows: object) -> int | None:
+def _unit(leads: Sequence[Extent]) -> Extent | None:
+    """Return a number of rows of which all these are multiples, None where none is known.
+
+    Of numbers it is the largest one; named rows are multiples of one among them.
+    """
+    known = [lead for lead in leads if isinstance(lead, int)]
+    if len(known) == len(leads):
+        return math.gcd(*known)
+    for unit in leads:
+        if all(lead % unit == 0 and isinstance(lead // unit, int) for lead in leads):
+            return unit
+    return None
+
+
+def _count(unit: Extent, size: int, rows: Extent, hints: Mapping[str, int]) -> int | None:
     """Return the least number of blocks that are small enough, else the largest; None: one."""
-    if not all(isinstance(lead, int) for lead in (*leads, rows)):
-        return None
-    common = math.gcd(*(lead for lead in leads if isinstance(lead, int)))
-    assert isinstance(rows, int)
-    most = min(MOST_BLOCKS, rows // LEAST_ROWS)
-    able = [blocks for blocks in range(2, most + 1) if common % blocks == 0]
-    small = [blocks for blocks in able if size // blocks <= LARGEST]
+    units = hinted(unit, hints)
+    most = min(MOST_BLOCKS, hinted(rows, hints) // LEAST_ROWS, units)
+    able = [
+        blocks for blocks in range(2, most + 1)
+        if not isinstance(unit, int) or unit % blocks == 0
+    ]  # fmt: skip
+    small = [blocks for blocks in able if size * -(-units // blocks) // units <= LARGEST]
     return min(small) if small else max(able, default=None)
 
 
@@ -211,7 +241,8 @@ def _needed(graph: Graph, rows: set[Node], large: set[Node]) -> set[Node]:
 
 
 def _beside(
-    graph: Graph, members: set[Node], totals: dict[Node, None], size: int
+    graph: Graph, members: set[Node], totals: dict[Node, None], size: int,
+    hints: Mapping[str, int],
 ) -> set[Node]:
     """Return large operands that are no leaves: they are made by blocks, too."""
     found: set[Node] = set()
@@ -222,7 +253,7 @@ def _beside(
             if (
                 operand not in members
                 and operand.inputs
-                and _bytes(operand) * SMALL >= size
+                and _bytes(operand, hints) * SMALL >= size
                 and _follows(operand, node)
                 and operand.op.kind is Kind.ELEMENTWISE
                 and all(_follows(i, operand) or _is_whole(i, operand) for i in operand.inputs)
@@ -296,47 +327,45 @@ def _mapping(island: _Island) -> Iterator[tuple[Node, Node]]:
     for block in range(island.blocks):
         made: dict[Node, Node] = {}
         for node in island.members:
-            made[node] = _piece(node, made, block, island.blocks)
+            made[node] = _piece(node, made, island, block)
         for node in island.results:
             pieces[node].append(made[node])
         for node in island.totals:
-            sums[node] = _added(node, made, sums.get(node), block, island.blocks)
+            sums[node] = _added(node, made, sums.get(node), island, block)
     for node, parts in pieces.items():
         yield node, CONCATENATE(*parts, axis=0)
     yield from sums.items()
 
 
-def _piece(node: Node, made: dict[Node, Node], block: int, blocks: int) -> Node:
+def _piece(node: Node, made: dict[Node, Node], island: _Island, block: int) -> Node:
     """Return a block of a value of rows."""
     operands = []
     for place, operand in enumerate(node.inputs):
         if operand in made:
             operands.append(made[operand])
         elif node.op is GEMM:
-            operands.append(operand if place else _rows(operand, block, blocks))
+            operands.append(operand if place else _rows(operand, island, block))
         elif _is_whole(operand, node):
             operands.append(operand)
         else:
-            operands.append(_rows(operand, block, blocks))
+            operands.append(_rows(operand, island, block))
     attrs = dict(node.attrs)
     if node.op in (RESHAPE, BROADCAST_TO):
         first, *rest = attrs["shape"]
-        attrs["shape"] = (first // blocks, *rest)
+        attrs["shape"] = (island.cut(first, block)[1], *rest)
     return node.op(*operands, **attrs)
 
 
-def _rows(node: Node, block: int, blocks: int) -> Node:
+def _rows(node: Node, island: _Island, block: int) -> Node:
     first, *rest = node.shape
-    assert isinstance(first, int)
-    height = first // blocks
+    start, height = island.cut(first, block)
     return SLICE(
-        node, starts=(block * height, *[0] * len(rest)), steps=(1,) * node.ndim,
-        shape=(height, *rest),
-    )  # fmt: skip
+        node, starts=(start, *[0] * len(rest)), steps=(1,) * node.ndim, shape=(height, *rest)
+    )
 
 
 def _added(
-    node: Node, made: dict[Node, Node], before: Node | None, block: int, blocks: int
+    node: Node, made: dict[Node, Node], before: Node | None, island: _Island, block: int
 ) -> Node:
     """Return a sum over rows up to a block."""
     if node.op is SUM:
@@ -344,7 +373,7 @@ def _added(
         part = SUM(made[operand], **node.attrs)
         return part if before is None else ADD(before, part)
     factors = [
-        made[i] if i in made else _rows(i, block, blocks) for i in node.inputs[:2]
+        made[i] if i in made else _rows(i, island, block) for i in node.inputs[:2]
     ]
     if before is None:
         return GEMM(*factors, *node.inputs[2:], **node.attrs)

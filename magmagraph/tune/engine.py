@@ -1,4 +1,4 @@
-"""The engine of a search: what is tried next, what came of it, and when it is over."""
+"""Run a search: choose trials, record their results, decide when it is over."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def pickled(work: Work) -> bytes:
     """Return the work as it is sent to other processes."""
     try:
         return pickle.dumps(work)
-    except Exception as error:  # what pickle raises depends on what it meets
+    except Exception as error:  # pickle raises many exception types
         raise ConfigError(
             message(
                 f"the objective {work.objective!r} or an option of the space cannot be sent to "
@@ -131,7 +131,7 @@ def pickled(work: Work) -> bytes:
 
 
 class Engine:
-    """One search: hands out trials, takes what comes of them, and writes the journal.
+    """A search: it hands out trials, takes their results, and writes the journal.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Engine:
             codes = self.points.draw(number)
             self._fresh += 1
         about = self.points.about(number)
-        assignment = Assignment(number, attempt, codes, self._known(number), **about)
+        assignment = Assignment(number, attempt, codes, self._pruner_history(number), **about)
         if self.journal is not None:
             if number in self._written:
                 self.journal.cut(self._written[number])
@@ -215,8 +215,8 @@ class Engine:
             return False
         return self._late() or (not self._again and self._exhausted())
 
-    def ended(self, found: TrialResult) -> None:
-        """Take what came of a trial.
+    def ended(self, result: TrialResult) -> None:
+        """Record the result of a trial.
 
         Raises
         ------
@@ -225,34 +225,36 @@ class Engine:
         TrialError
             If it failed, and failures are to end the search.
         """
-        if found.state != "failed":
+        if result.state != "failed":
             try:
-                found = replace(found, goals=[goal.of(found.values) for goal in self.goals])
+                result = replace(result, goals=[goal.of(result.values) for goal in self.goals])
             except (ArithmeticError, LookupError, TypeError, ValueError) as wrong:
                 if isinstance(wrong, MagmagraphError):
                     raise
-                if found.state == "done":
-                    found = replace(found, state="failed", error=str(wrong))
-        codes = self._running.pop(found.number).codes
+                if result.state == "done":
+                    result = replace(result, state="failed", error=str(wrong))
+        codes = self._running.pop(result.number).codes
         params, labels = self.space.values_of(codes), self.space.labels_of(codes)
-        found = replace(found, params=params, labels=labels)
+        result = replace(result, params=params, labels=labels)
         if self.journal is not None:
-            self.journal.end(self._written.pop(found.number), found)
-        self._keep(found)
+            self.journal.end(self._written.pop(result.number), result)
+        self._keep(result)
         if self.watch is not None:
-            self.watch(found)
-        if found.state == "failed" and self.limits.raising:
+            self.watch(result)
+        if result.state == "failed" and self.limits.raising:
             raise TrialError(
-                message(f"trial {found.number} of {found.labels} failed:\n{found.error.rstrip()}")
+                message(
+                    f"trial {result.number} of {result.labels} failed:\n{result.error.rstrip()}"
+                )
             )
 
     def failed(self, number: int, cause: str) -> None:
-        """Take that a trial has come to no end."""
-        given = self._running[number]
+        """Record that a trial did not finish."""
+        assignment = self._running[number]
         self.ended(
             TrialResult(
                 number, {}, {}, "failed", None, {}, [], 0.0, cause,
-                given.attempt + 1, given.codes, given.notes,
+                assignment.attempt + 1, assignment.codes, assignment.notes,
             )
         )  # fmt: skip
 
@@ -274,16 +276,16 @@ class Engine:
         last = self._reached
         return [self.results[n] for n in sorted(self.results) if last is None or n <= last]
 
-    def _keep(self, found: TrialResult) -> None:
-        self.results[found.number] = found
-        self._untold.add(found.number)
+    def _keep(self, result: TrialResult) -> None:
+        self.results[result.number] = result
+        self._untold.add(result.number)
         while self._through + 1 in self.results:
             self._through += 1
         until = self.limits.until
-        if until is not None and found.state == "done" and found.goal is not None:
-            if not self.goals[0].better(until, found.goal):
-                before = found.number if self._reached is None else self._reached
-                self._reached = min(found.number, before)
+        if until is not None and result.state == "done" and result.goal is not None:
+            if not self.goals[0].better(until, result.goal):
+                before = result.number if self._reached is None else self._reached
+                self._reached = min(result.number, before)
 
     def _late(self) -> bool:
         seconds = self.limits.seconds
@@ -302,8 +304,8 @@ class Engine:
         needs = (self.points.needs(number), self._prunes_by(number))
         return all(last is None or last <= self._through for last in needs)
 
-    def _known(self, number: int) -> Known | None:
-        """Return what the pruner knows when this trial starts."""
+    def _pruner_history(self, number: int) -> Known | None:
+        """Return the pruner's state at the start of this trial."""
         if self.pruner is None:
             return None
         from .optuna_parts import Known  # optional

@@ -51,15 +51,15 @@ class Goal:
             If the number is not finite.
         """
         if callable(self.form):
-            found = self.form(dict(values))
-            if not isinstance(found, numbers.Real):
-                raise ValueError(message(f"the goal is {found!r}", need="a number"))
-            number = float(found)
+            value = self.form(dict(values))
+            if not isinstance(value, numbers.Real):
+                raise ValueError(message(f"the goal is {value!r}", need="a number"))
+            number = float(value)
         else:
             number = sum(weight * values[name] for name, weight in self._weights(values).items())
         if not math.isfinite(number):
-            told = "goal" if self.form == ALONE else f"goal {self.name!r}"
-            wrong = f"the {told} is {number} (of {_listed(values)})"
+            label = "goal" if self.form == ALONE else f"goal {self.name!r}"
+            wrong = f"the {label} is {number} (of {_listed(values)})"
             raise ValueError(message(wrong, need="a finite number, or an exception"))
         return number
 
@@ -85,7 +85,7 @@ class Goal:
 
     @property
     def alone(self) -> str:
-        """What a number is that an objective returns without a name."""
+        """Return the name of a number that an objective returns alone."""
         return self.form if isinstance(self.form, str) else ALONE
 
     @property
@@ -109,22 +109,28 @@ class Goal:
 def goals_of(minimize: Any, maximize: Any) -> tuple[Goal, ...]:
     """Return the goals of the two arguments of `search`, those that are minimized first."""
     goals: list[Goal] = []
-    for word, given in (("minimize", minimize), ("maximize", maximize)):
-        for form in given if isinstance(given, (list, tuple)) else [] if given is None else [given]:
+    for word, argument in (("minimize", minimize), ("maximize", maximize)):
+        for form in (
+            argument
+            if isinstance(argument, (list, tuple))
+            else []
+            if argument is None
+            else [argument]
+        ):
             weights = isinstance(form, Mapping)
             if weights and not (form and all(_finite(weight) for weight in form.values())):
                 raise ConfigError(message(f"{word}={form!r}", need="a finite weight for each name"))
             if not (weights or isinstance(form, str) or callable(form)):
                 raise ConfigError(
                     message(
-                        f"{word}={given!r}",
+                        f"{word}={argument!r}",
                         need="a name, a dict of weights, or a function; or a list of these",
                         hint=f'{word}="loss"',
                     )
                 )
             goals.append(Goal(dict(form) if weights else form, word == "maximize"))
-        if given is not None and not goals:
-            raise ConfigError(message(f"{word}={given!r}", need="one goal at least"))
+        if argument is not None and not goals:
+            raise ConfigError(message(f"{word}={argument!r}", need="one goal at least"))
     names = [goal.name for goal in goals]
     for name in names:
         if names.count(name) > 1 and not any(callable(goal.form) for goal in goals):
@@ -148,9 +154,9 @@ def measured(returned: Any, seconds: float, alone: str = ALONE) -> Values:
     TypeError
         If it is neither a number nor a dict of numbers by name.
     """
-    found = returned if isinstance(returned, Mapping) else {alone: returned}
+    named_values = returned if isinstance(returned, Mapping) else {alone: returned}
     values: Values = {}
-    for name, number in found.items():
+    for name, number in named_values.items():
         if getattr(number, "shape", None) == ():
             number = number.item()  # an array of no axes
         if not isinstance(name, str) or not isinstance(number, numbers.Real):

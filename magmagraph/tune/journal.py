@@ -39,7 +39,7 @@ class Event(NamedTuple):
     end: dict[str, Any] | None
 
     def result(self, number: int, params: dict[str, Any]) -> TrialResult:
-        """Return what came of it."""
+        """Return its result."""
         assert self.end is not None
         return TrialResult(
             number, params, self.params, **self.end, attempts=self.attempt + 1, codes=self.codes
@@ -79,18 +79,18 @@ class Journal:
         if not self.path.stat().st_size:
             goals = [Goal(goal["form"], goal["better"] == "more") for goal in header["goal"]]
             self._storage.create_new_study(directions_of(goals), _STUDY)
-        held, trials = _read(self._storage, self.path)
+        header_there, trials = _read(self._storage, self.path)
         self._study = self._storage.get_study_id_from_name(_STUDY)
-        if held is None:
+        if header_there is None:
             self._storage.set_study_user_attr(self._study, _HEADER, json.dumps(header))
             return trials
-        # What JSON makes of it: tuples are lists there.
+        # Its JSON values: tuples become lists.
         for name, value in json.loads(json.dumps(header)).items():
-            if held.get(name) != value:
+            if header_there.get(name) != value:
                 raise ConfigError(
                     message(
                         f"{self.path} is the journal of another search: its {name} is\n"
-                        f"{json.dumps(held.get(name))}, and here\n{json.dumps(value)}",
+                        f"{json.dumps(header_there.get(name))}, and here\n{json.dumps(value)}",
                         hint="the same arguments, or another file",
                     )
                 )
@@ -108,18 +108,18 @@ class Journal:
             )
             return int(self._storage.create_new_trial(self._study, trial))
 
-    def end(self, identity: int, found: TrialResult) -> None:
-        """Write what came of a trial."""
-        result = {name: getattr(found, name) for name in _KEPT}
+    def end(self, identity: int, outcome: TrialResult) -> None:
+        """Write the result of a trial."""
+        result = {name: getattr(outcome, name) for name in _KEPT}
         with self._writing():
-            for step, value in found.reports:
+            for step, value in outcome.reports:
                 self._storage.set_trial_intermediate_value(identity, step, value)
             # A text, as the numbers may be NaN, which browsers do not read in JSON.
             trial = self._storage.get_trial(identity).user_attrs
             text = json.dumps(result)
             sealed = f"{_digest(trial, text)} {text}"
             self._storage.set_trial_user_attr(identity, "result", sealed)
-            self._storage.set_trial_state_values(identity, state_of(found.state), found.goals)
+            self._storage.set_trial_state_values(identity, state_of(outcome.state), outcome.goals)
 
     def cut(self, identity: int) -> None:
         """Write that an attempt came to no end."""
@@ -163,19 +163,19 @@ def _read(storage: Any, path: Path) -> tuple[dict[str, Any] | None, dict[int, Ev
         header = None if text is None else json.loads(text)
         trials: dict[int, Event] = {}
         for trial in storage.get_all_trials(study):  # in the order of their starts
-            held = trial.user_attrs
-            ended = trial.state.is_finished() and "result" in held
-            digest, _, text = held["result"].partition(" ") if ended else ("", "", "")
-            if ended and digest != _digest(held, text):
-                raise ValueError(f"the digest of trial {held['trial']} is of other content")
-            trials[int(held["trial"])] = Event(
+            attributes = trial.user_attrs
+            ended = trial.state.is_finished() and "result" in attributes
+            digest, _, text = attributes["result"].partition(" ") if ended else ("", "", "")
+            if ended and digest != _digest(attributes, text):
+                raise ValueError(f"the digest of trial {attributes['trial']} is of other content")
+            trials[int(attributes["trial"])] = Event(
                 trial._trial_id,
-                int(held["attempt"]),
-                list(held["codes"]),
+                int(attributes["attempt"]),
+                list(attributes["codes"]),
                 dict(trial.params),
                 _checked(json.loads(text)) if ended else None,
             )
-    except Exception as error:  # what a damaged file makes optuna raise is not documented
+    except Exception as error:  # optuna documents no exception for a damaged file
         raise _other(path) from error
     return header, trials
 
@@ -187,7 +187,7 @@ def _digest(trial: Mapping[str, Any], result: str) -> str:
 
 
 def _checked(end: dict[str, Any]) -> dict[str, Any]:
-    """Return what came of a trial, with the types that it was written with."""
+    """Return the result of a trial, with the types it was written with."""
     state_of(end["state"])
     return {
         "state": end["state"],
@@ -208,7 +208,7 @@ def _storage(path: Path) -> Any:
         return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
     except OSError:
         raise
-    except Exception as error:  # what a damaged file makes optuna raise is not documented
+    except Exception as error:  # optuna documents no exception for a damaged file
         raise _other(path, f": {error}") from error
 
 

@@ -48,7 +48,7 @@ _SAMPLERS: dict[str, tuple[Callable[..., Any], str | None]] = {
 
 
 class LearnedPoints(Points):
-    """Points of a sampler of optuna, which learns from the trials that it is told.
+    """Points of an optuna sampler, which learns from reported trials.
 
     The sampler has a study of its own, in memory: it sees trials in the order of their numbers and
     not in that of their ends, so its points do not depend on who runs what.
@@ -87,7 +87,7 @@ class LearnedPoints(Points):
         self._asked: dict[int, Any] = {}
 
     def needs(self, number: int) -> int | None:
-        """Return the trial up to which all must have ended; None takes what is known."""
+        """Return the trial up to which all must have ended; None waits for none."""
         return None if self._ahead is None else number - self._ahead
 
     def draw(self, number: int) -> list[Code | None]:
@@ -109,27 +109,27 @@ class LearnedPoints(Points):
             with quiet():
                 self._study.enqueue_trial({name: code for name, code in pairs if code is not None})
                 self.draw(number)
-        elif (drawn := self.draw(number)) != list(codes):
+        elif (point := self.draw(number)) != list(codes):
             raise ConfigError(
                 message(
                     f"trial {number} of the journal is at {self.space.labels_of(codes)}, and here "
-                    f"the method draws {self.space.labels_of(drawn)}",
+                    f"the method draws {self.space.labels_of(point)}",
                     need=f"the version of optuna that wrote it; this is {optuna.__version__}",
                 )
             )
 
-    def tell(self, found: TrialResult) -> None:
-        """Tell what came of a trial, once."""
-        trial = self._asked.pop(found.number, None)
+    def tell(self, result: TrialResult) -> None:
+        """Report the result of a trial, once."""
+        trial = self._asked.pop(result.number, None)
         if trial is None:
             return
-        state = state_of(found.state)
+        state = state_of(result.state)
         with quiet():
             if self._reports:  # optuna takes none in searches of several goals
-                for step, value in found.reports:
+                for step, value in result.reports:
                     trial.report(value, step)
             done = state is optuna.trial.TrialState.COMPLETE
-            self._study.tell(trial, found.goals if done else None, state=state)
+            self._study.tell(trial, result.goals if done else None, state=state)
 
 
 @dataclass
@@ -207,10 +207,10 @@ def _suggested(trial: Any, name: str, domain: Domain) -> Code:
 
 def shown_as(space: Space, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the distributions of the values of some parameters, for dashboards and charts."""
-    return {name: _shown(space[name]) for name in names}
+    return {name: _distribution(space[name]) for name in names}
 
 
-def _shown(domain: Domain) -> Any:
+def _distribution(domain: Domain) -> Any:
     if isinstance(domain, Choice):
         return optuna.distributions.CategoricalDistribution(domain.names)
     if isinstance(domain, Uniform):

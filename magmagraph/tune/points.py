@@ -31,7 +31,7 @@ class Points:
     total: int | None = None
 
     def needs(self, number: int) -> int | None:
-        """Return the trial up to which all must have ended before this one, and are told.
+        """Return the trial up to which all must have ended and been reported before this one.
 
         -1 where nothing is learned, None where all is told that is known.
         """
@@ -46,9 +46,9 @@ class Points:
         return {}
 
     def replay(self, number: int, codes: Codes) -> None:
-        """Take a point, in the place of drawing it, as an earlier process drew it."""
+        """Take a point that an earlier process drew, without drawing it."""
 
-    def tell(self, found: TrialResult) -> None:
+    def tell(self, result: TrialResult) -> None:
         """Learn from a trial that has ended."""
 
 
@@ -118,10 +118,10 @@ class Population(Points):
         parent = self._parent(number, rng)
         if parent is None:
             return self.space.draw(rng)
-        found = self._ended[parent]
+        parent_result = self._ended[parent]
         if parent == number - self.size:
-            return list(found.codes)
-        codes = dict(zip(self.space, found.codes, strict=True))
+            return list(parent_result.codes)
+        codes = dict(zip(self.space, parent_result.codes, strict=True))
 
         def moved(name: str, domain: Any) -> Code:
             code = codes[name]
@@ -139,15 +139,15 @@ class Population(Points):
             "checkpoint": self._file(number),
         }
 
-    def tell(self, found: TrialResult) -> None:
-        """Keep what the next round needs."""
-        self._ended[found.number] = found
+    def tell(self, result: TrialResult) -> None:
+        """Store the result for the next round."""
+        self._ended[result.number] = result
 
     def _file(self, number: int) -> Path:
         return self.folder / f"trial-{number:06}.checkpoint"
 
     def _parent(self, number: int, rng: np.random.Generator) -> int | None:
-        """Return the trial whose checkpoint a trial goes on from; None begins anew."""
+        """Return the trial whose checkpoint a trial continues; None starts fresh."""
         before = number - self.size
         if before < 0:
             return None
@@ -155,9 +155,9 @@ class Population(Points):
         sign = -1.0 if self.goal.maximize else 1.0
         rank: dict[int, float] = {}
         for other in range(start, start + self.size):
-            found = self._ended[other]
-            if found.state == "done" and found.goal is not None:
-                rank[other] = sign * found.goal
+            result = self._ended[other]
+            if result.state == "done" and result.goal is not None:
+                rank[other] = sign * result.goal
         order = sorted(rank, key=lambda other: (rank[other], other))
         part = max(1, self.size // _PART)
         best = order[:part]

@@ -350,21 +350,21 @@ def read(path: FilePath) -> tuple[SearchResult, list[int]]:
     return SearchResult(trials, space, goals), running
 
 
-def _page(found: SearchResult, title: str) -> str:
+def _page(result: SearchResult, title: str) -> str:
     """Return the page of a search; with pictures where optuna and matplotlib are installed."""
-    ranked = found.ranked()
-    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(found.summary())}</p>"]
+    ranked = result.ranked()
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(result.summary())}</p>"]
     if ranked:
         best = ranked[0]
         if best.goals is not None and len(best.goals) == 1:
             point = ", ".join(f"{name} = {short(value)}" for name, value in best.labels.items())
             parts.append(
-                f"<p><b>Best: {escape(found.goals[0].name)} {best.goals[0]:.6g}</b> at "
+                f"<p><b>Best: {escape(result.goals[0].name)} {best.goals[0]:.6g}</b> at "
                 f"{escape(point)} (trial {best.number}, {best.seconds:.2f} s)</p>"
             )
-        parts += _pictures(found)
-    parts += ["<h2>Trials</h2>", _table(found)]
-    failed = [trial for trial in found.trials if trial.error]
+        parts += _pictures(result)
+    parts += ["<h2>Trials</h2>", _table(result)]
+    failed = [trial for trial in result.trials if trial.error]
     if failed:
         parts.append("<h2>Failures</h2>")
         parts += [
@@ -381,7 +381,7 @@ def _page(found: SearchResult, title: str) -> str:
     )
 
 
-def _pictures(found: SearchResult) -> list[str]:
+def _pictures(result: SearchResult) -> list[str]:
     """Return the pictures of `optuna.visualization.matplotlib` as SVG, each under a title."""
     try:
         import matplotlib.pyplot as plt  # optional, as is optuna
@@ -390,8 +390,8 @@ def _pictures(found: SearchResult) -> list[str]:
         from .optuna_parts import quiet
     except ImportError:
         return ['<p class="key">Pictures: pip install "magmagraph[tune]"</p>']
-    study, parts = found.to_optuna(), []
-    names = [goal.name for goal in found.goals]
+    study, parts = result.to_optuna(), []
+    names = [goal.name for goal in result.goals]
     drawn_as: list[tuple[str, str, dict[str, Any]]] = [
         (name, title, {"target_name": names[0]}) for name, title in _PICTURES.items()
     ]
@@ -405,8 +405,8 @@ def _pictures(found: SearchResult) -> list[str]:
         settings: Any = {"backend": "agg", "svg.fonttype": "none", "svg.hashsalt": "magmagraph"}
         with quiet(), plt.rc_context(settings), plt.ioff():
             warnings.simplefilter("ignore")  # of sizes and axes of a search with few points
-            drawn = getattr(drawings, f"plot_{name}")(study, **words)
-            figure = drawn.flat[0].figure if isinstance(drawn, np.ndarray) else drawn.figure
+            axes = getattr(drawings, f"plot_{name}")(study, **words)
+            figure = axes.flat[0].figure if isinstance(axes, np.ndarray) else axes.figure
             figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
         picture = file.getvalue()
@@ -414,14 +414,14 @@ def _pictures(found: SearchResult) -> list[str]:
     return parts
 
 
-def _table(found: SearchResult) -> str:
-    """Return the trials, the best first, then those that did not come to their end."""
-    ranked = found.ranked()
+def _table(result: SearchResult) -> str:
+    """Return the trials, best first, then the unfinished ones."""
+    ranked = result.ranked()
     done = {trial.number for trial in ranked}
-    trials = [*ranked, *(trial for trial in found.trials if trial.number not in done)]
+    trials = [*ranked, *(trial for trial in result.trials if trial.number not in done)]
     more = len(trials) - _MOST_ROWS
     note = f'<p class="key">and {more} more: see to_csv</p>' if more > 0 else ""
-    return table_html(found.rows(trials[:_MOST_ROWS]), left=()) + note
+    return table_html(result.rows(trials[:_MOST_ROWS]), left=()) + note
 
 
 def _style() -> str:

@@ -171,8 +171,8 @@ def search(
         raise ConfigError(message(f"until={until!r}", need="a finite number"))
     own = {"threads": threads, "timeout": timeout}
     options: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
-    spread = executor in ("process", "processes") if isinstance(executor, str) else False
-    if not spread and options:
+    is_processes = executor in ("process", "processes") if isinstance(executor, str) else False
+    if not is_processes and options:
         name, value = next(iter(options.items()))
         raise ConfigError(
             message(f"{name}={value!r} with executor={executor!r}", need='executor="process"')
@@ -187,10 +187,10 @@ def search(
     if len(goals) > 1:
         from . import optuna_parts  # noqa: F401  # optional: it finds the front, so it must be here
 
-        for name, given in (("until", until), ("stop", stop)):
-            if given is not None:
+        for name, option in (("until", until), ("stop", stop)):
+            if option is not None:
                 raise ConfigError(
-                    message(f"{name}={given!r} with {len(goals)} goals", need="a single goal")
+                    message(f"{name}={option!r} with {len(goals)} goals", need="a single goal")
                 )
     parameters = Space(space)
     pruner = as_pruner(stop)
@@ -211,9 +211,9 @@ def search(
     )
     work = Work(objective, parameters, seed, goals[0].maximize, goals[0].alone)
     task: Any = work
-    if spread or executor == "mpi" or isinstance(executor, ProcessPoolExecutor):
+    if is_processes or executor == "mpi" or isinstance(executor, ProcessPoolExecutor):
         task = pickled(work)
-        if spread:
+        if is_processes:
             options["prepare"] = functools.partial(unpickled, task)
     header = {
         "objective": _qualname(objective),
@@ -225,7 +225,7 @@ def search(
         "ahead": most if learning else None,
         "population": population,
     }
-    watch = functools.partial(_print, goals) if _shown(progress) else None
+    watch = functools.partial(_print, goals) if _shows_progress(progress) else None
     at_once = population or _MEMBERS if method == "pbt" else most if learning else None
 
     def run(pool: Executor, count: int) -> tuple[list[TrialResult], list[int]]:
@@ -246,25 +246,25 @@ def search(
                 book.close()
         return engine.found, engine.interrupted
 
-    if workers is None and spread:
+    if workers is None and is_processes:
         workers = min(allowed_cores(), at_once or allowed_cores())
     with executor_of(executor, workers, **options) as pool:
-        found: Any = None
+        outcome: Any = None
         try:
             if pool is not None:
                 count = workers_of(pool) if workers is None else workers
                 if learning and method != "pbt":
                     _check_workers(count, most)
-                found = run(pool, count)
+                outcome = run(pool, count)
         except Exception as error:
             if not ranks:
                 raise
-            found = error
+            outcome = error
     if ranks:
-        found = _from_first(found, parameters)
-    if isinstance(found, Exception):
-        raise found
-    return SearchResult(found[0], parameters, goals, found[1])
+        outcome = _from_first(outcome, parameters)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return SearchResult(outcome[0], parameters, goals, outcome[1])
 
 
 def _points(
@@ -314,18 +314,18 @@ def _points(
     return LearnedPoints(method, space, goals, seed, population, ahead)
 
 
-def _from_first(found: Any, space: Space) -> Any:
+def _from_first(outcome: Any, space: Space) -> Any:
     """Return what rank 0 found, or raised, on all ranks."""
     ranks = current()
-    bare = found
+    bare = outcome
     if ranks.rank == 0:
-        if isinstance(found, Exception):
-            bare = _portable(found)
+        if isinstance(outcome, Exception):
+            bare = _portable(outcome)
         else:  # options may be functions without a name: they travel as codes
-            bare = [replace(trial, params={}) for trial in found[0]], found[1]
+            bare = [replace(trial, params={}) for trial in outcome[0]], outcome[1]
     bare = ranks.from_first(bare, "the result of a search")
     if ranks.rank == 0 or isinstance(bare, Exception):
-        return found if ranks.rank == 0 else bare
+        return outcome if ranks.rank == 0 else bare
     return [replace(t, params=space.values_of(t.codes)) for t in bare[0]], bare[1]
 
 
@@ -333,7 +333,7 @@ def _portable(error: Exception) -> Exception:
     """Return an error as it can travel."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # what pickle raises depends on what it meets
+    except Exception:  # pickle raises many exception types
         return CommunicationError(f"rank 0: {type(error).__name__}: {error}")
     return error
 
@@ -350,7 +350,7 @@ def _check_workers(count: int, most: int | None) -> None:
         )
 
 
-def _shown(progress: bool | None) -> bool:
+def _shows_progress(progress: bool | None) -> bool:
     return sys.stdout.isatty() if progress is None else progress
 
 
@@ -360,31 +360,31 @@ def _qualname(objective: Any) -> str:
     return str(getattr(objective, "__qualname__", type(objective).__qualname__))
 
 
-def _print(goals: Sequence[Goal], found: TrialResult) -> None:
-    point = ", ".join(f"{name}={short(value)}" for name, value in found.labels.items())
-    numbers = zip(goals, found.goals or (), strict=False)
-    told = ", ".join(f"{goal.name} {number:.6g}" for goal, number in numbers) or found.state
-    if found.state == "failed":
-        told = f"failed: {found.cause}"
-    elif found.state == "stopped":
-        told += " (stopped)"
-    print(f"trial {found.number}: {point}: {told}, {found.seconds:.2f} s", flush=True)
+def _print(goals: Sequence[Goal], result: TrialResult) -> None:
+    point = ", ".join(f"{name}={short(value)}" for name, value in result.labels.items())
+    numbers = zip(goals, result.goals or (), strict=False)
+    outcome = ", ".join(f"{goal.name} {number:.6g}" for goal, number in numbers) or result.state
+    if result.state == "failed":
+        outcome = f"failed: {result.cause}"
+    elif result.state == "stopped":
+        outcome += " (stopped)"
+    print(f"trial {result.number}: {point}: {outcome}, {result.seconds:.2f} s", flush=True)
 
 
-def _one_of(name: str, given: Any, options: tuple[str, ...]) -> None:
-    if given not in options:
-        near = difflib.get_close_matches(str(given).lower(), options, 1, 0.65)
+def _one_of(name: str, value: Any, options: tuple[str, ...]) -> None:
+    if value not in options:
+        near = difflib.get_close_matches(str(value).lower(), options, 1, 0.65)
         raise ConfigError(
             message(
-                f"{name}={given!r}",
+                f"{name}={value!r}",
                 need=f"one of {', '.join(map(repr, options))}",
                 hint=f"{name}={near[0]!r}" if near else None,
             )
         )
 
 
-def _positive(**given: Any) -> None:
-    for name, number in given.items():
+def _positive(**arguments: Any) -> None:
+    for name, number in arguments.items():
         if number is None:
             continue
         if not isinstance(number, numbers.Real) or not 0 < float(number) < math.inf:

@@ -142,7 +142,7 @@ Domain = Uniform | Steps | Choice
 
 @dataclass(frozen=True)
 class Conditional:
-    """What is to be a domain, and which values of other parameters it exists under."""
+    """A domain, and the values of other parameters under which it exists."""
 
     domain: Any
     conditions: Mapping[str, tuple[Any, ...]]
@@ -255,20 +255,20 @@ def grid(
     [0.0001, 0.001, 0.01, 0.1]
     """
     more = [f"{name}={v!r}" for name, v in (("step", step), ("factor", factor)) if v is not None]
-    told = f"grid({', '.join([repr(low), repr(high), *more])})"
+    call_text = f"grid({', '.join([repr(low), repr(high), *more])})"
     if len(more) == 2:
-        raise ConfigError(message(told, need="a step or a factor, not both"))
+        raise ConfigError(message(call_text, need="a step or a factor, not both"))
     by = step if step is not None else 1 if factor is None else factor
     for number in (low, high, by):
         if not _real(number):
-            raise ConfigError(message(f"{told}: {number!r}", need="finite numbers"))
+            raise ConfigError(message(f"{call_text}: {number!r}", need="finite numbers"))
     low, high, by = _plain(low), _plain(high), _plain(by)
     if high < low:
-        raise ConfigError(message(f"{told}: {high!r} is below {low!r}", hint="swap the ends"))
+        raise ConfigError(message(f"{call_text}: {high!r} is below {low!r}", hint="swap the ends"))
     if factor is not None and (by <= 1 or low <= 0):
-        raise ConfigError(message(told, need="a positive low and a factor above 1"))
+        raise ConfigError(message(call_text, need="a positive low and a factor above 1"))
     if factor is None and by <= 0:
-        raise ConfigError(message(f"{told}: the step is {by!r}", need="a positive step"))
+        raise ConfigError(message(f"{call_text}: the step is {by!r}", need="a positive step"))
     if factor is None:
         quotient = (_exact(high) - _exact(low)) / _exact(by)
         count = math.floor(quotient) + 1 if quotient < 10**15 else 10**15
@@ -277,7 +277,9 @@ def grid(
         while count > 1 and _exact(low) * _exact(by) ** (count - 1) > _exact(high):
             count -= 1
     if count > _MOST_STEPS:
-        raise ConfigError(message(f"{told} has {count:,} values", need=f"at most {_MOST_STEPS:,}"))
+        raise ConfigError(
+            message(f"{call_text} has {count:,} values", need=f"at most {_MOST_STEPS:,}")
+        )
     return Steps(low, count, None, by) if factor is not None else Steps(low, count, by)
 
 
@@ -349,17 +351,19 @@ def when(domain: Any, **conditions: Any) -> Conditional:
     [{'rule': 'sgd', 'momentum': 0.99}, {'rule': 'adam'}]
     """
     if not conditions or [] in list(conditions.values()):
-        given = "".join(f", {name}={options!r}" for name, options in conditions.items())
+        conditions_text = "".join(f", {name}={options!r}" for name, options in conditions.items())
         raise ConfigError(
             message(
-                f"when({domain!r}{given})",
+                f"when({domain!r}{conditions_text})",
                 need="the option of another parameter that it exists under",
                 hint='when(domain, optimizer="sgd")',
             )
         )
     accepted = {
-        name: tuple(given) if isinstance(given, (list, set, frozenset, range)) else (given,)
-        for name, given in conditions.items()
+        name: tuple(options)
+        if isinstance(options, (list, set, frozenset, range))
+        else (options,)
+        for name, options in conditions.items()
     }
     return Conditional(domain, accepted)
 
@@ -423,7 +427,7 @@ class Space(Mapping[str, Domain]):
                     need=f"a condition on a parameter of at most {_MOST_CASES:,} options",
                 )
             )
-        found: set[Code] = set()
+        accepted: set[Code] = set()
         for option in options:
             codes = [
                 code
@@ -439,8 +443,8 @@ class Space(Mapping[str, Domain]):
                         need=f"one of {every}",
                     )
                 )
-            found.update(codes)
-        return frozenset(found)
+            accepted.update(codes)
+        return frozenset(accepted)
 
     def __getitem__(self, name: str) -> Domain:
         return self._domains[name]
@@ -468,9 +472,11 @@ class Space(Mapping[str, Domain]):
     @cached_property
     def _cases(self) -> list[tuple[dict[str, Code | None], int]]:
         """What conditions look at, in all combinations, and how many points each of them has."""
-        looked = {other for conditions in self._conditions.values() for other in conditions}
+        condition_names = {
+            other for conditions in self._conditions.values() for other in conditions
+        }
         cases: list[dict[str, Code | None]] = [{}]
-        for name in (name for name in self._domains if name in looked):
+        for name in (name for name in self._domains if name in condition_names):
             size = self._domains[name].size
             assert size is not None
             cases = [
@@ -522,7 +528,7 @@ class Space(Mapping[str, Domain]):
         raise IndexError(index)
 
     def values_of(self, codes: Codes) -> dict[str, Any]:
-        """Return what the objective is given for a point."""
+        """Return the parameters of a point, for the objective."""
         return {name: self[name].value(code) for name, code in self._existing(codes)}
 
     def labels_of(self, codes: Codes) -> dict[str, Any]:
@@ -538,7 +544,7 @@ class Space(Mapping[str, Domain]):
         return [
             [
                 name,
-                {"kind": type(domain).__name__, **domain.__dict__, **_told(domain)},
+                {"kind": type(domain).__name__, **domain.__dict__, **_as_json(domain)},
                 {
                     other: [self[other].label(code) for code in sorted(codes)]
                     for other, codes in self._conditions.get(name, {}).items()
@@ -549,7 +555,7 @@ class Space(Mapping[str, Domain]):
 
     @classmethod
     def described(cls, description: Sequence[Sequence[Any]]) -> Space:
-        """Return the space that JSON describes; its options are the names of what they were.
+        """Return the space that JSON describes; its options are names.
 
         Examples
         --------
@@ -567,32 +573,32 @@ class Space(Mapping[str, Domain]):
         )
 
 
-def _as_domain(name: str, given: Any) -> Domain:
-    if isinstance(given, (Uniform, Steps, Choice)):
-        return given
-    if isinstance(given, np.ndarray) and given.ndim == 1:
-        return choice(given.tolist())
-    if isinstance(given, tuple) and len(given) == 2 and all(type(v) is float for v in given):
-        low, high = given
+def _as_domain(name: str, value: Any) -> Domain:
+    if isinstance(value, (Uniform, Steps, Choice)):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return choice(value.tolist())
+    if isinstance(value, tuple) and len(value) == 2 and all(type(v) is float for v in value):
+        low, high = value
         raise ConfigError(
             message(
-                f"the space has {given!r} for {name!r}, which may be two options or a range",
+                f"the space has {value!r} for {name!r}, which may be two options or a range",
                 need=f"mg.tune.choice([{low!r}, {high!r}]) or mg.tune.uniform({low!r}, {high!r})",
             )
         )
-    if isinstance(given, (list, tuple, range)):
-        return choice(given)
+    if isinstance(value, (list, tuple, range)):
+        return choice(value)
     raise ConfigError(
         message(
-            f"the space has {given!r} for {name!r}",
+            f"the space has {value!r} for {name!r}",
             need="mg.tune.grid, choice, uniform, log_uniform or integers, or a list of options",
             hint=f'{{"{name}": mg.tune.choice([...])}}',
         )
     )
 
 
-def _told(domain: Domain) -> dict[str, Any]:
-    """Return what JSON holds in the place of options."""
+def _as_json(domain: Domain) -> dict[str, Any]:
+    """Return a domain as JSON values."""
     return {"options": domain.names} if isinstance(domain, Choice) else {}
 
 
@@ -610,9 +616,9 @@ def _name(option: Any) -> Any:
         return option
     if isinstance(option, tuple):
         return f"({', '.join(str(_name(part)) for part in option)})"
-    named = getattr(option, "__qualname__", None)
-    if callable(option) and isinstance(named, str) and "<lambda>" not in named:
-        return named
+    qualified_name = getattr(option, "__qualname__", None)
+    if callable(option) and isinstance(qualified_name, str) and "<lambda>" not in qualified_name:
+        return qualified_name
     raise ConfigError(
         message(
             f"choice: {option!r} has no name that is the same in the next process",
@@ -628,11 +634,11 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _ends(name: str, low: Any, high: Any) -> Uniform:
-    told = f"{name}({low!r}, {high!r})"
+    call_text = f"{name}({low!r}, {high!r})"
     if not _real(low) or not _real(high) or not low < high:
-        raise ConfigError(message(told, need="two finite numbers, low below high"))
+        raise ConfigError(message(call_text, need="two finite numbers, low below high"))
     if name == "log_uniform" and low <= 0:
-        raise ConfigError(message(f"{told}: {low!r} has no logarithm", need="a positive low"))
+        raise ConfigError(message(f"{call_text}: {low!r} has no logarithm", need="a positive low"))
     return Uniform(float(low), float(high), name == "log_uniform")
 
 

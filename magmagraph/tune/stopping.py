@@ -122,13 +122,13 @@ def as_pruner(stop: Any) -> Any:
         )
     from .optuna_parts import optuna, quiet  # optional
 
-    given = {"median": Median(), "halving": Halving()}.get(str(stop), stop)
+    pruner = {"median": Median(), "halving": Halving()}.get(str(stop), stop)
     with quiet():
-        if isinstance(given, Median):
-            return optuna.pruners.MedianPruner(given.startup, given.warmup)
-        if isinstance(given, Halving):
-            return optuna.pruners.SuccessiveHalvingPruner(given.first, given.factor)
-        if given == "hyperband":
+        if isinstance(pruner, Median):
+            return optuna.pruners.MedianPruner(pruner.startup, pruner.warmup)
+        if isinstance(pruner, Halving):
+            return optuna.pruners.SuccessiveHalvingPruner(pruner.first, pruner.factor)
+        if pruner == "hyperband":
             return optuna.pruners.HyperbandPruner()
         return optuna.pruners.PercentilePruner(25.0)
 

@@ -1,4 +1,4 @@
-"""Trials: what an objective is given, and what comes of it."""
+"""Trials: the argument of an objective, and its result."""
 
 from __future__ import annotations
 
@@ -167,8 +167,8 @@ class Trial(Mapping[str, Any]):
                 f"{name!r} does not exist at {self.params}: its condition does not hold; "
                 f"trial.get({name!r}) is None then"
             )
-        known = ", ".join(map(repr, self._space))
-        raise KeyError(f"{name!r} is no parameter of the space, which has {known}")
+        names = ", ".join(map(repr, self._space))
+        raise KeyError(f"{name!r} is no parameter of the space, which has {names}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.params)
@@ -289,7 +289,7 @@ class Work:
             return self._run(trial, assignment)
 
     def _run(self, trial: Trial, assignment: Assignment) -> TrialResult:
-        """Run the objective; whatever it raises but an interrupt is a failure of this trial.
+        """Run the objective; any exception but an interrupt fails this trial.
 
         The last report stands for a result that is not returned.
         """
@@ -322,10 +322,10 @@ class Work:
                 state = "stopped"
         except (Exception, SystemExit) as raised:
             state, error = "failed", _traceback(raised)
-        known = {} if assignment.known is None else assignment.known.notes()
+        notes = {} if assignment.known is None else assignment.known.notes()
         return TrialResult(
             trial.number, {}, {}, state, None, values, trial.reports, time.perf_counter() - began,
-            error, assignment.attempt + 1, assignment.codes, {**assignment.notes, **known},
+            error, assignment.attempt + 1, assignment.codes, {**assignment.notes, **notes},
         )  # fmt: skip
 
 

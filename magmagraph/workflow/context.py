@@ -102,12 +102,15 @@ class Context:
         WorkflowStopped
             The workflow has failed.
         """
-        found = self._function(module)
-        for name, given, count in (("copy", copy, found.copies), ("rank", rank, found.processes)):
-            if given not in range(count):
+        function = self._function(module)
+        for name, position, count in (
+            ("copy", copy, function.copies),
+            ("rank", rank, function.processes),
+        ):
+            if position not in range(count):
                 raise GraphError(
                     message(
-                        f"a message to module {module!r}, {name}={given!r}",
+                        f"a message to module {module!r}, {name}={position!r}",
                         need=f"{name} from 0 to {count - 1}",
                     )
                 )
@@ -118,10 +121,10 @@ class Context:
                     need="how many turns later, an int of at least 0",
                 )
             )
-        kind, held = encode(value)
+        kind, content = encode(value)
         self._space.wait(
             self._space.board.send, self._ticket,
-            (module, copy, rank, self.turn + later), self.module, self.copy, kind, bytes(held),
+            (module, copy, rank, self.turn + later), self.module, self.copy, kind, bytes(content),
         )  # fmt: skip
 
     def receive(self, module: str, timeout: float | None = None, copy: int | None = None) -> Any:
@@ -147,12 +150,12 @@ class Context:
         WorkflowStopped
             The workflow has failed.
         """
-        found = self._function(module)
-        if copy is not None and copy not in range(found.copies):
+        function = self._function(module)
+        if copy is not None and copy not in range(function.copies):
             raise GraphError(
                 message(
                     f"a message of module {module!r}, copy={copy!r}",
-                    need=f"copy from 0 to {found.copies - 1}",
+                    need=f"copy from 0 to {function.copies - 1}",
                 )
             )
         own = (self.module, self.copy, self.rank, self.turn)

@@ -101,10 +101,10 @@ def toml(value: Any, order: Callable[[Any], Any] = list) -> str:
     '{rate = [0.1, true], "a key" = "x"}'
     """
     if isinstance(value, dict):
-        pairs = (f"{_key((key,))} = {toml(held, order)}" for key, held in order(value.items()))
+        pairs = (f"{_key((key,))} = {toml(item, order)}" for key, item in order(value.items()))
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(toml(held, order) for held in value) + "]"
+        return "[" + ", ".join(toml(item, order) for item in value) + "]"
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, (float, int)) and not isinstance(value, bool):
@@ -114,7 +114,7 @@ def toml(value: Any, order: Callable[[Any], Any] = list) -> str:
 
 
 def _value(kind: str, typed: Any) -> Any:
-    """Return what was typed into a field; what is no TOML stays a text, for the checks."""
+    """Parse a field as TOML; other text stays a string, for the checks."""
     if typed == "" or typed == []:
         return _MISSING
     if not isinstance(typed, str) or kind in ("text", "failure"):
@@ -144,7 +144,7 @@ class _Statement:
     text: str
     table: Path_ = ()  # whose head is above
     path: Path_ = ()  # of the table or key; empty for comments and empty lines
-    key: str = ""  # as it is written, up to the sign of equality
+    key: str = ""  # its text before the equals sign
 
     @property
     def head(self) -> bool:
@@ -153,15 +153,15 @@ class _Statement:
     @property
     def comment(self) -> str:
         """The comment at its end."""
-        for found in re.finditer(r"\s*#", self.text):
-            before = _said(self.text[: found.start()])
-            if before and _same(_said(self.text), before):
-                return self.text[found.start() :].rstrip("\n")
+        for match in re.finditer(r"\s*#", self.text):
+            before = _parsed(self.text[: match.start()])
+            if before and _same(_parsed(self.text), before):
+                return self.text[match.start() :].rstrip("\n")
         return ""
 
 
-def _said(text: str) -> dict[str, Any]:
-    """Return what a part of a text says; nothing where it is no TOML by itself."""
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse a part of a text; return nothing where it is no TOML by itself."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -170,31 +170,31 @@ def _said(text: str) -> dict[str, Any]:
 
 def _statements(text: str) -> Iterator[_Statement]:
     table: Path_ = ()
-    held = ""
+    statement = ""
     for line in _LINE.findall(text):
-        held += line
+        statement += line
         try:
-            tables = tomllib.loads(held)
+            tables = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
             continue  # a value of several lines
-        if held.lstrip().startswith("["):
+        if statement.lstrip().startswith("["):
             table = _way(tables)
-            yield _Statement(held, table, table)
+            yield _Statement(statement, table, table)
         elif tables:
-            key = _key_part(held)
-            yield _Statement(held, table, (*table, *_way(tomllib.loads(f"{key}= 0"))), key)
+            key = _key_part(statement)
+            yield _Statement(statement, table, (*table, *_way(tomllib.loads(f"{key}= 0"))), key)
         else:
-            yield _Statement(held, table)
-        held = ""
+            yield _Statement(statement, table)
+        statement = ""
 
 
 def _key_part(text: str) -> str:
-    ends = (found.start() for found in re.finditer("=", text))
-    return next(text[:end] for end in ends if _said(f"{text[:end]}= 0"))
+    ends = (match.start() for match in re.finditer("=", text))
+    return next(text[:end] for end in ends if _parsed(f"{text[:end]}= 0"))
 
 
 def _way(tables: Any) -> Path_:
-    """Return the keys down to what a statement names."""
+    """Return the keys that lead to the value of a statement."""
     path = []
     while isinstance(tables, dict) and tables:
         ((key, tables),) = tables.items()
@@ -248,14 +248,14 @@ def _renamed(statement: _Statement, place: Path_, to: str) -> str:
 
 
 def _rewritten(text: str, old: Any, new: Any, path: Path) -> str:
-    """Return the text changed so that it says something else."""
-    kept = list(_without_gone(list(_statements(text)), old, new))
-    covered = {_unit(s.path) for s in kept if s.path and (s.key or _full(_unit(s.path)))}
+    """Return the text with new values."""
+    remaining = list(_without_gone(list(_statements(text)), old, new))
+    covered = {_unit(s.path) for s in remaining if s.path and (s.key or _full(_unit(s.path)))}
     for place, value in _leaves(new):
         if not any(place[: len(unit)] == unit for unit in covered):
-            _insert(kept, place, value)
-    changed = "".join(statement.text for statement in kept).rstrip("\n") + "\n"
-    if not _same(_said(changed), {key: held for key, held in new.items() if held}):
+            _insert(remaining, place, value)
+    changed = "".join(statement.text for statement in remaining).rstrip("\n") + "\n"
+    if not _same(_parsed(changed), {key: item for key, item in new.items() if item}):
         raise ConfigError(
             message(
                 f"{path.name}: this cannot be changed where it is written",
@@ -268,7 +268,7 @@ def _rewritten(text: str, old: Any, new: Any, path: Path) -> str:
 
 def _without_gone(statements: list[_Statement], old: Any, new: Any) -> Iterator[_Statement]:
     """Yield what stays, and new values where the old ones are."""
-    gone = apart = False  # under a head that goes; one that is no key of a table which stays
+    is_removed = apart = False  # under a head that goes; one that is no key of a table which stays
     for number, statement in enumerate(statements):
         unit = _unit(statement.path) if statement.path else ()
         before, after = _at(old, unit), _at(new, unit)
@@ -276,12 +276,12 @@ def _without_gone(statements: list[_Statement], old: Any, new: Any) -> Iterator[
             above_head = _before_head(statements, number)
             # Between tables an empty line stays: the one above the head, where its table goes.
             gap = not apart and not statement.text.strip() and _before_head(statements, number + 1)
-            if (not gone or above_head or gap) and not _before_head(statements, number, new):
+            if (not is_removed or above_head or gap) and not _before_head(statements, number, new):
                 yield statement
         elif statement.head:
-            gone = after is _MISSING or (_full(unit) and not _same(before, after))
+            is_removed = after is _MISSING or (_full(unit) and not _same(before, after))
             apart = not _full(unit)
-            if not gone:
+            if not is_removed:
                 yield statement
         elif _same(before, after):
             yield statement

@@ -120,7 +120,7 @@ def run(
 
 
 def _engine_of(pool: Executor) -> str:
-    """Return where an executor runs what is submitted."""
+    """Return the engine of an executor."""
     if isinstance(pool, Serial):
         return "serial"
     threads = isinstance(pool, ThreadPoolExecutor) and not isinstance(pool, Processes)
@@ -439,7 +439,7 @@ class _Driver:
                         ranks, start = ended[-1].ranks, ended[-1].end
                     again = self._of(run, len(ended), ranks, "running", "", start, start)
                     ended.append(replace(again, attempt=attempt))
-                with self.telling:  # so that nothing is told of a run after its end
+                with self.telling:  # so that no record follows the end of a run
                     for record in ended if run in self.running else ():
                         self._tell(record)
 

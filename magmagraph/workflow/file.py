@@ -95,25 +95,25 @@ NEEDS = {kind: need for kind, (_, need) in _KINDS.items()}
 """What values of a kind are, for people."""
 
 
-def _checked(where: str, table: Any, known: Mapping[str, str]) -> dict[str, Any]:
+def _checked(where: str, table: Any, kinds: Mapping[str, str]) -> dict[str, Any]:
     """Return a table whose keys and types are right."""
     if not isinstance(table, dict):
         raise ConfigError(message(f"{where} = {table!r}", need="a table"))
     for key, value in table.items():
-        if key not in known:
+        if key not in kinds:
             raise ConfigError(
-                message(f"{where} has the unknown key {key!r}", need=f"one of {', '.join(known)}")
+                message(f"{where} has the unknown key {key!r}", need=f"one of {', '.join(kinds)}")
             )
-        fits, need = _KINDS[known[key]]
+        fits, need = _KINDS[kinds[key]]
         if not fits(value):
             raise ConfigError(
-                message(f"{where} {key} = {value!r}", need=need, hint=_listed(known[key], value))
+                message(f"{where} {key} = {value!r}", need=need, hint=_listed(kinds[key], value))
             )
     return table
 
 
 def _listed(kind: str, value: Any) -> str | None:
-    """Return the list that was meant, where a single value stands."""
+    """Suggest a list for a single value."""
     if kind == "texts" and isinstance(value, str):
         try:
             return json.dumps(shlex.split(value), ensure_ascii=False)
@@ -151,9 +151,9 @@ def read(path: FilePath) -> Workflow:
     >>> mg.workflow.read(path).modules["greet"].copies
     1
     """
-    found = parse(text_of(path), path)
-    found.check()
-    return found
+    workflow = parse(text_of(path), path)
+    workflow.check()
+    return workflow
 
 
 def bytes_of(path: FilePath) -> bytes:
@@ -178,7 +178,7 @@ def parse(text: str, path: FilePath) -> Workflow:
 
 
 def tables_of(text: str, path: FilePath) -> dict[str, Any]:
-    """Return what a text says, if it is TOML."""
+    """Parse a text as TOML."""
     source = Path(path).name
     try:
         tables = tomllib.loads(text)
@@ -193,15 +193,15 @@ def tables_of(text: str, path: FilePath) -> dict[str, Any]:
 def workflow_of(tables: Mapping[str, Any], path: Path) -> Workflow:
     """Return the workflow that the tables of a file describe."""
     source = path.name
-    for name, held in tables.items():
+    for name, content in tables.items():
         if name in _FILE:
             continue
-        if not isinstance(held, dict):
-            known = ", ".join(f"[{table}]" for table in _FILE)
+        if not isinstance(content, dict):
+            table_names = ", ".join(f"[{table}]" for table in _FILE)
             raise ConfigError(
                 message(
                     f"{source}: {name!r} stands in no table",
-                    need=f"tables: {known}",
+                    need=f"tables: {table_names}",
                     hint="[workflow] in the line before it" if name in _WORKFLOW else None,
                 )
             )
@@ -210,12 +210,12 @@ def workflow_of(tables: Mapping[str, Any], path: Path) -> Workflow:
         )
     top = _checked(f"{source}: [workflow]", tables.get("workflow", {}), _WORKFLOW)
     store = _checked(f"{source}: [store]", tables.get("store", {}), _STORE)
-    given = tables.get("modules", {})
-    if not isinstance(given, dict) or not given:
+    tables_of_modules = tables.get("modules", {})
+    if not isinstance(tables_of_modules, dict) or not tables_of_modules:
         raise ConfigError(
             message(f"{source} has no modules", hint='[modules.first]\nfunction = "study:first"')
         )
-    modules = {name: _module(source, name, table) for name, table in given.items()}
+    modules = {name: _module(source, name, table) for name, table in tables_of_modules.items()}
     _check_order(source, modules)
     folder = path.resolve().parent
     return Workflow(
@@ -235,9 +235,9 @@ def _module(source: str, name: str, table: Any) -> Module:
     where = f"{source}: [modules.{name}]"
     if not _NAME.fullmatch(name):
         raise ConfigError(message(where, need="a name of letters, digits, _ and -"))
-    found = _checked(where, table, _MODULE)
-    lists = {key: tuple(value) for key, value in found.items() if isinstance(value, list)}
-    module = Module(name, **{**found, **lists})
+    values = _checked(where, table, _MODULE)
+    lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    module = Module(name, **{**values, **lists})
     if bool(module.function) == bool(module.command):
         raise ConfigError(
             message(
@@ -252,7 +252,7 @@ def _module(source: str, name: str, table: Any) -> Module:
             message(f'{where} function = "{module.function}"', need='"package.module:function"')
         )
     only = ("timeout", "environment") if module.function else ("arguments",)
-    for key in set(only) & set(found):
+    for key in set(only) & set(values):
         raise ConfigError(
             message(
                 f"{where} {key} is for {'programs' if module.function else 'functions'} only",
@@ -260,7 +260,7 @@ def _module(source: str, name: str, table: Any) -> Module:
             )
         )
     if module.grid:
-        _check_grid(where, module, "copies" in found)
+        _check_grid(where, module, "copies" in values)
     for word in module.command:
         _check_places(where, word, module.point(0))
     return module

@@ -82,10 +82,10 @@ class Module:
     def resolve(self) -> Callable[[Any], Any]:
         """Return the function, imported."""
         place, _, name = self.function.partition(":")
-        found: Any = importlib.import_module(place)
+        value: Any = importlib.import_module(place)
         for part in name.split("."):
-            found = getattr(found, part)
-        return cast(Callable[[Any], Any], found)
+            value = getattr(value, part)
+        return cast(Callable[[Any], Any], value)
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ class Workflow:
             where = self.table(module)
             if module.function:
                 try:
-                    found = module.resolve()
-                except Exception as error:  # whatever the file of the function raises
+                    function = module.resolve()
+                except Exception as error:  # the function's file may raise anything
                     raise ConfigError(
                         message(
                             f'{where} function = "{module.function}" cannot be imported: '
@@ -177,19 +177,19 @@ class Workflow:
                             need=_needed(module, error),
                         )
                     ) from error
-                if not callable(found):
+                if not callable(function):
                     raise ConfigError(
                         message(
                             f'{where} function = "{module.function}" is '
-                            f"{type(found).__name__}, which cannot be called",
+                            f"{type(function).__name__}, which cannot be called",
                             need="a function of one argument, the context",
                         )
                     )
-                if not _takes_context(found):
+                if not _takes_context(function):
                     raise ConfigError(
                         message(
                             f'{where} function = "{module.function}" is called with the context, '
-                            f"and takes ({', '.join(inspect.signature(found).parameters)})",
+                            f"and takes ({', '.join(inspect.signature(function).parameters)})",
                             need="a function of one argument, the context",
                         )
                     )
@@ -223,19 +223,19 @@ class Workflow:
         return self.output / f"{'-'.join(map(str, parts))}.txt"
 
     def program(self, name: str) -> str | None:
-        """Return where a program lies, or None."""
+        """Return the path of a program, or None."""
         beside = self.folder / name
         if os.sep in name:
             return str(beside) if os.access(beside, os.X_OK) and beside.is_file() else None
         return shutil.which(name)
 
     def table(self, module: Module) -> str:
-        """Return where a module stands, for people."""
+        """Return a module's place in the file, for messages."""
         return f"{self.source}: [modules.{module.name}]"
 
 
 def _needed(module: Module, error: Exception) -> str:
-    """Return what a function would need to be imported."""
+    """Return the `expected:` text for a function that cannot be imported."""
     place = module.function.partition(":")[0]
     if isinstance(error, ModuleNotFoundError) and error.name in _prefixes(place):
         return '"package.module:function", on the path or beside the file'

@@ -65,7 +65,7 @@ def run_program(
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=_environment(environment, threads),
-                start_new_session=True,  # so that what it starts can be ended with it
+                start_new_session=True,  # so that its child processes can be ended with it
             )
         except OSError as error:
             raise ProgramError(message(f"{words[0]} cannot be started: {error}")) from None
@@ -75,10 +75,10 @@ def run_program(
             _end(process)
     status = process.returncode
     if status:
-        told = f"status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
+        cause = f"status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
         last = output.read_bytes()[-_LAST:].decode(errors="replace").strip()
         raise ProgramError(
-            f"{Path(words[0]).name} ended with {told}" + (f":\n{last}" if last else "")
+            f"{Path(words[0]).name} ended with {cause}" + (f":\n{last}" if last else "")
         )
 
 
@@ -93,7 +93,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: float, look: Callable[[], N
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a program and its children."""
+    """End the remaining processes of a program."""
     for number, patience in ((signal.SIGTERM, _KIND), (signal.SIGKILL, None)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
@@ -103,6 +103,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _environment(extra: Mapping[str, str], threads: int) -> dict[str, str]:
     # A program that uses MPI itself must not take itself for this rank.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OF_MPI)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OF_MPI)}
     names = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**kept, **(dict.fromkeys(names, str(threads)) if threads else {}), **extra}
+    return {**inherited, **(dict.fromkeys(names, str(threads)) if threads else {}), **extra}

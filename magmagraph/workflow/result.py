@@ -151,9 +151,9 @@ class Result(Displayed):
     def summary(self) -> str:
         """Return what happened, in a line."""
         counts = Counter(run.status for run in self.runs)
-        told = ", ".join(f"{count} {status}" for status, count in counts.items())
+        counts_text = ", ".join(f"{count} {status}" for status, count in counts.items())
         ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
-        return f"{self.name}: {told}, {self.seconds:.2f} s on {ranks}"
+        return f"{self.name}: {counts_text}, {self.seconds:.2f} s on {ranks}"
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a head, and a row for each run."""
@@ -196,13 +196,13 @@ class Result(Displayed):
 
     def to_json(self, path: FilePath) -> None:
         """Write the runs as JSON; `path` is whole or not there."""
-        held = {
+        document = {
             "name": self.name,
             "ranks": self.ranks,
             "seconds": self.seconds,
             "runs": [asdict(run) for run in self.runs],
         }
-        write_file(path, json.dumps(held, indent=1) + "\n")
+        write_file(path, json.dumps(document, indent=1) + "\n")
 
     def timeline(self, path: FilePath) -> None:
         """Draw which rank ran what when, as SVG; `path` is whole or not there."""
@@ -219,9 +219,9 @@ class Result(Displayed):
 
 
 def _pairs(value: Any) -> str:
-    """Return a point, or what was returned there, as text."""
+    """Return a point, or its result, as text."""
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={_pairs(held)}" for name, held in value.items())
+        return " ".join(f"{name}={_pairs(item)}" for name, item in value.items())
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
@@ -258,7 +258,7 @@ def _bar(frame: Frame, across: Scale, run: ModuleRun, rank: int, rows: int, numb
     left, middle = frame.place(across.at(run.start), 1.0 - (rank + 0.5) / rows)
     right, _ = frame.place(across.at(run.end), 0.0)
     wide = max(1.0, right - left)
-    told = (
+    description = (
         f"{run.module}, copy {run.copy}, turn {run.turn}, iteration {run.iteration}, "
         f"rank {rank}: {run.status}, "
         f"{run.start:.3f} to {run.end:.3f} s"
@@ -271,7 +271,7 @@ def _bar(frame: Frame, across: Scale, run: ModuleRun, rank: int, rows: int, numb
             f"{escape(cut(run.module, letters))}</text>"
         )
     return (
-        f'<g><title>{escape(told)}</title><rect class="bar m{number} {run.status}" '
+        f'<g><title>{escape(description)}</title><rect class="bar m{number} {run.status}" '
         f'x="{left:.1f}" y="{middle - _ROW * 0.4:.1f}" width="{wide:.1f}" '
         f'height="{_ROW * 0.8:.1f}" rx="2"/>{text}</g>'
     )

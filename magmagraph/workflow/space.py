@@ -138,7 +138,7 @@ class Board:
         self._last = True
 
     def put(self, ticket: int, key: str, *value: Any) -> tuple[str, Any]:
-        """Hold the description of a value and its places or bytes; return what it replaces."""
+        """Store a value's description and its places or bytes; return the old ones."""
         with self._changed:
             if cause := self.look(ticket):
                 return "stopped", cause
@@ -192,11 +192,11 @@ class Board:
     def meet(self, name: str, count: int, place: int, value: Any) -> list[Any]:
         """Return what as many callers have brought, in the order of their places."""
         with self._changed:
-            met = self._meetings.setdefault(name, {})
-            met[place] = value
+            values_by_place = self._meetings.setdefault(name, {})
+            values_by_place[place] = value
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(met) == count)
-            return [met[i] for i in range(count)]
+            self._changed.wait_for(lambda: len(values_by_place) == count)
+            return [values_by_place[i] for i in range(count)]
 
     def _until(
         self,

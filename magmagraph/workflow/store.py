@@ -64,8 +64,8 @@ class Space:
             assert not isinstance(servers, int)
             self._servers = tuple(servers)
             self.board, own = self.ask(connect, board, key)
-            held = [self.ask(connect, s, key, server=i)[1] for i, s in enumerate(servers)]
-            self.pieces = held or [own]
+            own_pieces = [self.ask(connect, s, key, server=i)[1] for i, s in enumerate(servers)]
+            self.pieces = own_pieces or [own]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _space_of, (self._address, self._servers, self._key)
@@ -89,7 +89,7 @@ class Space:
             ) from error
 
     def wait(self, call: Callable[..., tuple[str, Any]], *arguments: Any) -> Any:
-        """Call a method of the board that modules call, and raise what it says."""
+        """Call a method of the board, and raise its errors."""
         state, value = self.ask(call, *arguments)
         kinds = {"stopped": WorkflowStopped, "late": WorkflowTimeout, "dead": CommunicationError}
         if state != "done":
@@ -98,20 +98,20 @@ class Space:
 
     def put(self, ticket: int, key: str, value: Any) -> None:
         """Cut a large value over the servers, and give its description to the board."""
-        kind, held = encode(value)
+        kind, content = encode(value)
         places: tuple[Place, ...] = ()
-        if held.nbytes >= CUT:
-            ends = np.linspace(0, held.nbytes, len(self.pieces) + 1).astype(int).tolist()
+        if content.nbytes >= CUT:
+            ends = np.linspace(0, content.nbytes, len(self.pieces) + 1).astype(int).tolist()
             name = f"{key} {uuid.uuid4().hex}"
             places = tuple((name, i, ends[i], ends[i + 1]) for i in range(len(self.pieces)))
 
             def send(pieces: Pieces, name: str, piece: Piece) -> None:
                 for at in range(piece.start, piece.stop, PART):
-                    pieces.put(name, at, bytes(held[at : min(at + PART, piece.stop)]))
+                    pieces.put(name, at, bytes(content[at : min(at + PART, piece.stop)]))
 
             self._each(places, send)
-        small = b"" if places else bytes(held)
-        before = self.wait(self.board.put, ticket, key, kind, places, held.nbytes, small)
+        small = b"" if places else bytes(content)
+        before = self.wait(self.board.put, ticket, key, kind, places, content.nbytes, small)
         if before:
             self._each(before[1], lambda pieces, name, piece: pieces.drop(name))
 
@@ -137,8 +137,8 @@ class Space:
 
     def where(self, key: str) -> list[tuple[Piece, int]]:
         """Return the parts of a value, and the number of bytes that each server holds of them."""
-        found = self.ask(self.board.find, key)
-        places = found[1] if found else ()
+        location = self.ask(self.board.find, key)
+        places = location[1] if location else ()
         sizes = self._each(places, lambda pieces, name, piece: pieces.size(name))
         return [(Piece(*place[1:]), size) for place, size in zip(places, sizes, strict=True)]
 
@@ -252,8 +252,8 @@ def encode(value: Any) -> tuple[Any, memoryview]:
     return None, memoryview(pickle.dumps(value, protocol=5))
 
 
-def decode(kind: Any, held: Any) -> Any:
-    """Return the value that `encode` has taken apart.
+def decode(kind: Any, content: Any) -> Any:
+    """Decode the output of `encode`.
 
     Examples
     --------
@@ -261,8 +261,8 @@ def decode(kind: Any, held: Any) -> Any:
     {'rate': 0.5}
     """
     if kind is None:
-        return pickle.loads(held)
-    own = held if isinstance(held, bytearray) else bytearray(held)  # arrays can be written
+        return pickle.loads(content)
+    own = content if isinstance(content, bytearray) else bytearray(content)  # arrays can be written
     return np.frombuffer(own, kind[0]).reshape(kind[1])
 
 

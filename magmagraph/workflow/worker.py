@@ -87,8 +87,8 @@ def run_copy(job: Job) -> Outcome:
         job = replace(job, ranks=(current().rank,))
         if several:
             name, own = f"run {job.run}", current().rank
-            met = job.space.ask(job.space.board.meet, name, module.processes, job.place, own)
-            job = replace(job, ranks=tuple(sorted(met)))
+            places = job.space.ask(job.space.board.meet, name, module.processes, job.place, own)
+            job = replace(job, ranks=tuple(sorted(places)))
             return _run_rank(job, _group(job.ranks, job.failures))
     elif several:
         try:
@@ -146,7 +146,7 @@ def _run_rank(job: Job, group: Communicator) -> Outcome:
                 value = check_value(returned) if module.grid else None
         except WorkflowStopped as stop:
             outcome = ("stopped", str(stop))
-        except (Exception, SystemExit) as error:  # whatever modules raise
+        except (Exception, SystemExit) as error:  # modules may raise anything
             title = job.title + (f", iteration {iteration}" if module.iterations > 1 else "")
             outcome = ("failed", f"{title}, on rank {rank}: {_described(error)}")
         times = (start, time.time() - job.zero)
@@ -177,7 +177,7 @@ def _run_program(job: Job, iteration: int, rank: int, ticket: int) -> str:
 
 
 def check_value(value: Any) -> Any:
-    """Return what a point of a grid has given, as Python numbers.
+    """Return the values of a point of a grid as Python numbers.
 
     Raises
     ------

@@ -127,12 +127,7 @@ def test_a_profile_says_which_steps_others_compute(monkeypatch: Any, tmp_path: A
     updates = {v: v - 0.1 * mg.grad(loss, v) for v in variables}
     function = mg.function([x, labels], loss, updates=updates, device="cuda")
     measured = function.profile(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
-    merged = [step for step in measured if step.bound == "merged"]
-    # The sigmoid is computed by the product before it, the product behind the loss by the loss;
-    # the ends of their sums have launches of their own.
-    assert [step.kernel for step in merged] == ["fused", "gemm"]
-    assert "sigmoid" in merged[0].operations
-    for step in measured:
-        assert (step.nanoseconds == 0) == (step.bound == "merged")
-        assert step.nanoseconds or step.gigabytes_per_second == step.gigaflops == 0.0
-    assert "merged" in str(measured)
+    # The sigmoid is computed by the product before it, the product behind the loss by the loss.
+    for name in ("sigmoid", "log"):
+        assert any({"gemm", name} <= set(step.operations) for step in measured), name
+    assert all(step.nanoseconds > 0 for step in measured)

@@ -83,9 +83,9 @@ class Emulated:
         if not library.exists():
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 (Path(work) / "k.cpp").write_text(text)
-                made = Path(work) / "k.so"
-                _compile("-shared", f"-I{folder}", "-o", str(made), str(Path(work) / "k.cpp"))
-                made.replace(library)
+                fresh = Path(work) / "k.so"
+                _compile("-shared", f"-I{folder}", "-o", str(fresh), str(Path(work) / "k.cpp"))
+                fresh.replace(library)
         self._library = ctypes.CDLL(str(library))
 
     def launch(
@@ -119,15 +119,15 @@ class Emulated:
         RuntimeError
             Threads wait for others that never come, or the kernel uses what the emulator lacks.
         """
-        held: list[Any] = []
+        copies: list[Any] = []
         for value in values:
             if isinstance(value, tuple):
-                held.append(np.frombuffer(bytes(value[0]), np.uint8).copy())
+                copies.append(np.frombuffer(bytes(value[0]), np.uint8).copy())
             elif isinstance(value, np.generic):
-                held.append(np.array(value))
+                copies.append(np.array(value))
             else:
-                held.append(np.array(value.ctypes.data, np.uint64))
-        addresses = np.array([one.ctypes.data for one in held], np.uint64)
+                copies.append(np.array(value.ctypes.data, np.uint64))
+        addresses = np.array([one.ctypes.data for one in copies], np.uint64)
         sizes = [np.array([*(n if isinstance(n, Sequence) else [n]), 1, 1][:3], np.uint32)
                  for n in (grid, block)]  # fmt: skip
         launch = getattr(self._library, f"emu_launch_{kernel}")
@@ -203,16 +203,16 @@ def run_region(
         )
     except Refused:
         return None
-    given = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).copy() for a in arrays]
+    byte_arrays = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).copy() for a in arrays]
     counts = [math.prod(n.type.concrete(dict(sizes))) * n.dtype.itemsize for n in body.outputs]
     scratch = dims.evaluate(region_of(body).workspace(lines), dict(sizes))
     memory = [np.full(count + 512, 0xA5, np.uint8) for count in (*counts, scratch)]
     starts = [-one.ctypes.data % 256 for one in memory]
     addresses = [one.ctypes.data + start for one, start in zip(memory, starts, strict=True)]
     aligned = [np.concatenate([np.zeros(256, np.uint8), one, np.zeros(256, np.uint8)])
-               for one in given]  # fmt: skip
+               for one in byte_arrays]  # fmt: skip
     inputs = []
-    for whole, one in zip(aligned, given, strict=True):
+    for whole, one in zip(aligned, byte_arrays, strict=True):
         start = -whole.ctypes.data % 256
         whole[start : start + one.size] = one
         inputs.append(whole.ctypes.data + start)

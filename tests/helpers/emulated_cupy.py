@@ -86,8 +86,8 @@ class ndarray:  # noqa: N801
     def __getattr__(self, name: str) -> Any:
         if name in ("host", "__array__", "__array_interface__", "__array_struct__"):
             raise AttributeError(name)
-        found = getattr(self.host, name)
-        return _wrapped(found) if callable(found) else found
+        attribute = getattr(self.host, name)
+        return _wrapped(attribute) if callable(attribute) else attribute
 
     def __getitem__(self, key: Any) -> Any:
         return _wrap(self.host[_unwrap(key)])
@@ -142,9 +142,9 @@ def _unwrap(value: Any) -> Any:
 
 def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function, updated=())
-    def call(*args: Any, **named: Any) -> Any:
-        given = {name: _unwrap(value) for name, value in named.items() if name != "stream"}
-        return _wrap(function(*map(_unwrap, args), **given))
+    def call(*args: Any, **options: Any) -> Any:
+        keywords = {name: _unwrap(value) for name, value in options.items() if name != "stream"}
+        return _wrap(function(*map(_unwrap, args), **keywords))
 
     return call
 
@@ -236,12 +236,12 @@ def _launch_kernel(
 ) -> None:  # fmt: skip
     address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_uint64))[0]
     if _recording:  # a graph keeps the arguments that a launch had
-        held = np.frombuffer(ctypes.string_at(address, _readable(address)), np.uint8).copy()
-        address = held.ctypes.data
+        values = np.frombuffer(ctypes.string_at(address, _readable(address)), np.uint8).copy()
+        address = values.ctypes.data
     else:
-        held = None
+        values = None
 
-    def call(held: Any = held) -> None:
+    def call(values: Any = values) -> None:
         count["launches"] += 1
         _kernels[function]((gx, gy, gz), (bx, by, bz), shared, address)
 
@@ -289,12 +289,12 @@ class _Nothing:
 
 
 def _module(name: str, **contents: Any) -> types.ModuleType:
-    made = types.ModuleType(name)
-    made.__spec__ = importlib.machinery.ModuleSpec(name, None)
-    made.__path__ = []  # type: ignore[attr-defined]
-    made.__dict__.update(contents)
-    sys.modules[name] = made
-    return made
+    module = types.ModuleType(name)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+    module.__path__ = []  # type: ignore[attr-defined]
+    module.__dict__.update(contents)
+    sys.modules[name] = module
+    return module
 
 
 def install() -> Counter[str]:
@@ -353,19 +353,19 @@ def install() -> Counter[str]:
     )  # fmt: skip
 
     def attribute(name: str) -> Any:
-        found = getattr(np, name)
-        if isinstance(found, types.ModuleType):
+        value = getattr(np, name)
+        if isinstance(value, types.ModuleType):
             return types.SimpleNamespace(
-                **{n: _wrapped(f) for n, f in vars(found).items() if callable(f)}
+                **{n: _wrapped(f) for n, f in vars(value).items() if callable(f)}
             )
-        return found if isinstance(found, type) or not callable(found) else _wrapped(found)
+        return value if isinstance(value, type) or not callable(value) else _wrapped(value)
 
     cupy.__getattr__ = attribute  # type: ignore[method-assign]
     _check_orders()
-    made = calls.KernelCall.__init__
+    original = calls.KernelCall.__init__
 
-    def remembered(self: Any, *args: Any, **named: Any) -> None:
-        made(self, *args, **named)
+    def remembered(self: Any, *args: Any, **keywords: Any) -> None:
+        original(self, *args, **keywords)
         ARGUMENTS[self._held[0]] = self.words.nbytes
 
     calls.KernelCall.__init__ = remembered  # type: ignore[method-assign]
@@ -395,6 +395,6 @@ def _check_orders() -> None:
 
 def _array(value: Any) -> ndarray:
     host = np.asarray(_unwrap(value))
-    made = ndarray(host.shape, host.dtype)
-    made.host[...] = host
-    return made
+    device_array = ndarray(host.shape, host.dtype)
+    device_array.host[...] = host
+    return device_array

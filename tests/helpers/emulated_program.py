@@ -29,10 +29,10 @@ def fed(*shape: int) -> Any:
     return cupy.asarray(rng.standard_normal(shape).astype("f4"))
 
 
-def agree(made: Any, wanted: Any, what: str) -> None:
-    made = made if isinstance(made, (list, tuple)) else [made]
-    wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
-    for one, other in zip(made, wanted, strict=True):
+def agree(result: Any, expected: Any, what: str) -> None:
+    result = result if isinstance(result, (list, tuple)) else [result]
+    expected = expected if isinstance(expected, (list, tuple)) else [expected]
+    for one, other in zip(result, expected, strict=True):
         np.testing.assert_allclose(one.get(), other, 2e-5, 2e-5, err_msg=what)
 
 
@@ -40,20 +40,20 @@ def compared(what: str, inputs: list[Any], outputs: Any, *shapes: Any, calls: in
     """Call a function at new places, at the same ones, and from the host; return it."""
     f = mg.function(inputs, outputs, device="cuda")
     g = mg.function(inputs, outputs, device="cpu")
-    kept = [fed(*shape) for shape in shapes]
-    held = []
+    fixed_feeds = [fed(*shape) for shape in shapes]
+    earlier = []
     for number in range(calls):
-        feeds = kept if number % 2 else [fed(*shape) for shape in shapes]
+        feeds = fixed_feeds if number % 2 else [fed(*shape) for shape in shapes]
         host = [array.get() for array in feeds]
-        made = f(*feeds)
-        held.append((made, g(*host)))
+        results = f(*feeds)
+        earlier.append((results, g(*host)))
         for array, value in zip(feeds, host, strict=True):
             np.testing.assert_array_equal(array.get(), value, what)  # feeds are only read
         if number == 3:
-            held.append((f(*host), g(*host)))
-            held.append((f(feeds[0], *host[1:]), g(*host)))
-    for made, wanted in held:  # results of earlier calls stay
-        agree(made, wanted, what)
+            earlier.append((f(*host), g(*host)))
+            earlier.append((f(feeds[0], *host[1:]), g(*host)))
+    for results, expected in earlier:  # results of earlier calls stay
+        agree(results, expected, what)
     return f
 
 
@@ -133,13 +133,13 @@ def graphs() -> None:
     for _ in range(3):
         for array in arrays:
             keep[:] = [f(array)]  # the result's place comes again, too
-    wanted = mg.function([x], value, device="cpu")
+    expected = mg.function([x], value, device="cpu")
     places = [segment._places, segment._seen]
     for number in range(200):
         array = fed(300, 40)
-        made = f(array)
+        result = f(array)
         if number % 50 == 0:
-            agree(made, wanted(array.get()), "a graph")
+            agree(result, expected(array.get()), "a graph")
     assert len(places[0]) <= segments.PLACES
     assert len(places[1]) <= segments.SEEN
 
@@ -177,15 +177,15 @@ def training() -> None:
             loss = mg.cross_entropy(value, labels)
             f = optimizer.step(loss, variables, [x, labels], [loss, value], device=device)
             local = np.random.default_rng(3)
-            made = []
+            both_losses = []
             for number in range(6):
                 batch = local.standard_normal((36 + number % 2, 70)).astype("f4")
                 own = local.integers(0, 10, len(batch)).astype("i4")
                 if device == "cuda":
-                    made.append(float(f(cupy.asarray(batch), cupy.asarray(own))[0].get()))
+                    both_losses.append(float(f(cupy.asarray(batch), cupy.asarray(own))[0].get()))
                 else:
-                    made.append(float(f(batch, own)[0]))
-            losses.append([*made, *(float(v.value.sum()) for v in variables)])
+                    both_losses.append(float(f(batch, own)[0]))
+            losses.append([*both_losses, *(float(v.value.sum()) for v in variables)])
         np.testing.assert_allclose(*losses, 2e-4, 2e-4)
 
 

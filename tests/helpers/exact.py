@@ -291,13 +291,13 @@ class _Functions:
             return _OTHERS[name]
         function = _SPELLED.get(name)
         if function is None:
-            spelled = name.replace("arc", "a") if name.startswith("arc") else name
-            function = getattr(mpmath, spelled, None) if _SAME.fullmatch(name) else None
+            mpmath_name = name.replace("arc", "a") if name.startswith("arc") else name
+            function = getattr(mpmath, mpmath_name, None) if _SAME.fullmatch(name) else None
         if function is None:
             raise AttributeError(name)
-        found = _real(function)
-        setattr(self, name, found)
-        return found
+        number_function = _real(function)
+        setattr(self, name, number_function)
+        return number_function
 
 
 FUNCTIONS = _Functions()
@@ -353,13 +353,13 @@ fallbacks: set[str] = set()
 
 def exactly(graph: Graph, values: Sequence[Any]) -> list[Any]:
     """Return the outputs of a graph of scalars at values of its inputs, with mpmath's digits."""
-    known: dict[Any, Any] = {n: wide(v) for n, v in zip(graph.inputs, values, strict=True)}
+    values_of: dict[Any, Any] = {n: wide(v) for n, v in zip(graph.inputs, values, strict=True)}
     for node in graph.nodes:
-        if node in known:
+        if node in values_of:
             continue
-        operands = [known[each] for each in node.inputs]
-        known[node] = _one(node, operands)
-    return [known[output].number for output in graph.outputs]
+        operands = [values_of[each] for each in node.inputs]
+        values_of[node] = _one(node, operands)
+    return [values_of[output].number for output in graph.outputs]
 
 
 def _one(node: Any, operands: list[Any]) -> Any:

@@ -103,7 +103,7 @@ class Built:
         """Return the values of the variables."""
         count = ctypes.c_size_t()
         listed = self._function("variables")(ctypes.byref(count))
-        found = {}
+        by_name = {}
         for array in listed[: count.value]:
             shape = [array.shape[i] for i in range(array.rank)]
             value = np.empty(shape, canonical(array.dtype.decode()))
@@ -111,8 +111,8 @@ class Built:
                 array.name, ctypes.c_void_p(value.ctypes.data), ctypes.c_size_t(array.bytes)
             )
             assert status == 0, self.message
-            found[array.name.decode()] = value
-        return found
+            by_name[array.name.decode()] = value
+        return by_name
 
     def set(self, name: str, value: np.ndarray) -> int:
         """Set a variable; return the status."""
@@ -123,16 +123,16 @@ class Built:
 
 def states(functions: Iterable[Any]) -> dict[str, Any]:
     """Return the variables of functions that are exported together, by their names in C."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for function in functions:
         for slot in function.plan.slots:
-            if slot.place.value == "state" and all(slot.owner is not s for s in found.values()):
+            if slot.place.value == "state" and all(slot.owner is not s for s in by_name.values()):
                 name, count = slot.owner.name, 1
-                while name in found:
+                while name in by_name:
                     count += 1
                     name = f"{slot.owner.name}_{count}"
-                found[name] = slot.owner
-    return found
+                by_name[name] = slot.owner
+    return by_name
 
 
 def blas_flags() -> list[str] | None:
@@ -148,12 +148,12 @@ def blas_flags() -> list[str] | None:
     symbols = subprocess.run(
         ["nm", "-D", str(path)], capture_output=True, text=True, check=False
     ).stdout if shutil.which("nm") else ""  # fmt: skip
-    found = re.search(r"\s(\w*cblas_)sgemm((?:64_)?)$", symbols, re.MULTILINE)
-    if found is None:
+    match = re.search(r"\s(\w*cblas_)sgemm((?:64_)?)$", symbols, re.MULTILINE)
+    if match is None:
         return None
     return [
         f"-DMG_BLAS_INTERFACE={blas.interface}",
-        f"-DMG_BLAS_NAME(f)={found[1]}##f##{found[2]}" if found[2]
-        else f"-DMG_BLAS_NAME(f)={found[1]}##f",
+        f"-DMG_BLAS_NAME(f)={match[1]}##f##{match[2]}" if match[2]
+        else f"-DMG_BLAS_NAME(f)={match[1]}##f",
         str(path), f"-Wl,-rpath,{path.parent}",
     ]  # fmt: skip

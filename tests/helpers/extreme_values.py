@@ -55,8 +55,8 @@ def kept() -> dict[str, Values]:
     """Return the entries of the file: arguments and values, by the names of graphs."""
     if not FILE.exists():
         return {}
-    found: dict[str, Values] = json.loads(lzma.decompress(FILE.read_bytes()))
-    return found
+    entries: dict[str, Values] = json.loads(lzma.decompress(FILE.read_bytes()))
+    return entries
 
 
 def _write() -> None:

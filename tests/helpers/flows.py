@@ -160,8 +160,8 @@ def meet(context: Any) -> None:
 
 def fail(context: Any) -> None:
     """Raise in one iteration of one copy, on one rank."""
-    given = {"copy": 0, "iteration": 0, "rank": 0, **context.arguments}
-    if all(getattr(context, name) == given[name] for name in ("copy", "iteration", "rank")):
+    arguments = {"copy": 0, "iteration": 0, "rank": 0, **context.arguments}
+    if all(getattr(context, name) == arguments[name] for name in ("copy", "iteration", "rank")):
         raise ValueError("no such data")
 
 
@@ -186,7 +186,7 @@ def wait_together(context: Any) -> None:
 
 def misuse(context: Any) -> None:
     """Call the context with what does not fit, and put what it says."""
-    said = []
+    errors = []
     for call in (
         lambda: context.send("nobody", 1),
         lambda: context.send("program", 1),
@@ -200,8 +200,8 @@ def misuse(context: Any) -> None:
         try:
             call()
         except mg.errors.GraphError as error:
-            said.append(str(error))
-    (context.output / "said").write_text("\n".join(said))
+            errors.append(str(error))
+    (context.output / "said").write_text("\n".join(errors))
 
 
 # ---- Processes
@@ -213,8 +213,8 @@ def put_array(context: Any) -> None:
     for factor in (0, 1):
         context.store.put("array", factor * np.arange(rows * 3, dtype=np.float32).reshape(rows, 3))
     context.store.put("small", (np.ones(2), "pickled"))
-    lines = [f"{server} {start} {stop} {held}"
-             for (server, start, stop), held in context.store.where("array")]  # fmt: skip
+    lines = [f"{server} {start} {stop} {size}"
+             for (server, start, stop), size in context.store.where("array")]  # fmt: skip
     assert context.store.where("small") == context.store.where("absent") == []
     (context.output / "where").write_text("\n".join(lines))
 
@@ -294,19 +294,19 @@ def check(context: Any) -> None:
 def far_ahead(context: Any) -> None:
     """Send to a turn that does not come, and to one that does; the wrong ways are refused."""
     for later in (-1, 0.5, True):
-        said = ""
+        text = ""
         try:
             context.send("hear", None, later=later)
         except mg.errors.GraphError as error:
-            said = str(error)
-        assert "how many turns later" in said, later
+            text = str(error)
+        assert "how many turns later" in text, later
     for later in (0, 2, 5):
         context.send("hear", (context.turn, later), later=later)
 
 
 def hear(context: Any) -> None:
-    found = [context.receive("far_ahead") for _ in range(1 + (context.turn >= 2))]
-    assert found == [(context.turn - 2, 2)] * (context.turn >= 2) + [(context.turn, 0)], found
+    messages = [context.receive("far_ahead") for _ in range(1 + (context.turn >= 2))]
+    assert messages == [(context.turn - 2, 2)] * (context.turn >= 2) + [(context.turn, 0)], messages
 
 
 def fails_in_turn(context: Any) -> None:

@@ -42,12 +42,12 @@ def programs() -> Iterator[list[Node]]:
     for name, i in samples():
         record, sample = sample_of(name, i)
         operands, feeds = leaves(sample.inputs)
-        made = [n for n in results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
+        outputs = [n for n in results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
                 if isinstance(n, Node)]  # fmt: skip
-        yield made
+        yield outputs
         for leaf in feeds:
             try:
-                yield [mg.grad(mg.sum(made[0] * made[0]), leaf)]
+                yield [mg.grad(mg.sum(outputs[0] * outputs[0]), leaf)]
             except MagmagraphError:
                 continue
     yield from ([*load(text).outputs] for text in texts() if not text.startswith("plan"))
@@ -88,16 +88,16 @@ def _inside(graph: Graph) -> Iterator[Node]:
                     yield from _inside(body)
 
 
-def found_nodes(wanted: set[str], every: int) -> dict[str, Node]:
+def found_nodes(names: set[str], every: int) -> dict[str, Node]:
     """Return a node of each operation that is wanted and that the programs have."""
     nodes: dict[str, Node] = {}
-    everything = list(programs())
+    all_programs = list(programs())
     for node in chain(
-        chain.from_iterable(_inside(freeze([], outputs)) for outputs in everything),
-        chain.from_iterable(map(passed, everything[::every])),
+        chain.from_iterable(_inside(freeze([], outputs)) for outputs in all_programs),
+        chain.from_iterable(map(passed, all_programs[::every])),
     ):
         nodes.setdefault(node.op.name, node)
-        if wanted <= nodes.keys():
+        if names <= nodes.keys():
             break
     return nodes
 

@@ -102,7 +102,7 @@ def places(
 ) -> Iterator[tuple[int, Any]]:
     """Yield, for each place in a call, its number and what the call returned with `act` there."""
     for number in itertools.count(0, stride):
-        result, reached = run_with(call, act, number)
-        if not reached:
+        result, is_reached = run_with(call, act, number)
+        if not is_reached:
             return
         yield number, result

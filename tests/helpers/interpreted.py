@@ -14,8 +14,8 @@ def values(nodes: list[Node], feeds: Mapping[Node, Any] | None = None) -> list[n
     """Return the value of each node."""
     feeds = {} if feeds is None else feeds
     graph = freeze(list(feeds), nodes)
-    found = evaluate(graph, dict(zip(graph.inputs, feeds.values(), strict=True)))
-    return [np.asarray(found[output]) for output in graph.outputs]
+    by_node = evaluate(graph, dict(zip(graph.inputs, feeds.values(), strict=True)))
+    return [np.asarray(by_node[output]) for output in graph.outputs]
 
 
 def value(node: Node, feeds: Mapping[Node, Any] | None = None) -> np.ndarray:

@@ -147,19 +147,19 @@ def main() -> None:
     parser.add_argument("way", help="the name of a signal, or 'thread'")
     parser.add_argument("function", choices=FUNCTIONS)
     parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    number = None if chosen.way == "thread" else signal.Signals[chosen.way]
+    options = parser.parse_args()
+    number = None if options.way == "thread" else signal.Signals[options.way]
     if number not in (None, signal.SIGINT):
         signal.signal(number, _raise)
 
     sys.setswitchinterval(SWITCH)
-    call, variables = FUNCTIONS[chosen.function]()
+    call, variables = FUNCTIONS[options.function]()
     assert len(variables) >= 3
     call()
     (first,) = versions(variables)
-    rng = np.random.default_rng(chosen.seed)
+    rng = np.random.default_rng(options.seed)
     seen, steps = 0, 1
-    for trial in range(chosen.interrupts):
+    for trial in range(options.interrupts):
         delay = float(rng.uniform(0.0, WINDOW))
         calls = Calls(call)
         if number is None:
@@ -172,7 +172,7 @@ def main() -> None:
             sys.exit(f"trial {trial}: after {steps + calls.done} calls, writes: {sorted(written)}")
         (steps,) = written
 
-    again, twins = FUNCTIONS[chosen.function]()
+    again, twins = FUNCTIONS[options.function]()
     for _ in range(steps):
         again()
     for variable, twin in zip(variables, twins, strict=True):

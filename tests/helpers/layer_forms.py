@@ -7,10 +7,10 @@ import numpy as np
 from magmagraph.dtypes import tolerance
 
 
-def close(found, wanted, scale=1.0):
+def close(result, expected, scale=1.0):
     row = tolerance(np.dtype("float32"), "reassoc")
-    size = scale * max(1.0, float(np.abs(wanted).max()))
-    np.testing.assert_allclose(found, wanted, row.relative * scale, row.absolute * size)
+    size = scale * max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(result, expected, row.relative * scale, row.absolute * size)
 
 
 def convolution(x, w, stride=1, low=0, dilation=1, groups=1):
@@ -75,8 +75,8 @@ def grid(x, parts, reduce):
 
 
 def normalized(x, axes, eps):
-    spread = x.var(axes, keepdims=True)
-    return (x - x.mean(axes, keepdims=True)) / np.sqrt(spread + eps)
+    variance = x.var(axes, keepdims=True)
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(variance + eps)
 
 
 def softmax(x):
@@ -105,8 +105,8 @@ def attention(x, c, w, heads, key_heads=None, causal=False, rotary=False, mask=N
     key_heads = key_heads or heads
 
     def project(value, name, count):
-        made = value @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0.0)
-        return made.reshape(*made.shape[:2], count, -1).transpose(0, 2, 1, 3)
+        projected = value @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0.0)
+        return projected.reshape(*projected.shape[:2], count, -1).transpose(0, 2, 1, 3)
 
     q = project(x, "query", heads)
     k, v = (project(c, name, key_heads) for name in ("key", "value"))
@@ -118,9 +118,9 @@ def attention(x, c, w, heads, key_heads=None, causal=False, rotary=False, mask=N
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
-    made = (softmax(scores) @ v).transpose(0, 2, 1, 3)
-    joined = made.reshape(*made.shape[:2], -1)
-    return joined @ w["output/kernel"] + w.get("output/bias", 0.0)
+    heads_first = (softmax(scores) @ v).transpose(0, 2, 1, 3)
+    merged = heads_first.reshape(*heads_first.shape[:2], -1)
+    return merged @ w["output/kernel"] + w.get("output/bias", 0.0)
 
 
 def below(weights, name):
@@ -150,13 +150,13 @@ def experts(x, w, active, function, gated=False, capacity=None, normalized=True)
     limit = len(rows)
     if capacity is not None:
         limit = int(np.ceil(round(len(rows) * active * capacity / count, 6)))
-    taken, out = [0] * count, np.zeros_like(rows)
+    loads, out = [0] * count, np.zeros_like(rows)
     for choice in range(active):
         for n, row in enumerate(rows):
             e = order[n, choice]
-            if taken[e] >= limit:
+            if loads[e] >= limit:
                 continue
-            taken[e] += 1
+            loads[e] += 1
             share = chances[n, e] / (chances[n, order[n]].sum() if normalized else 1.0)
             wide = row @ w["expand"][e]
             wide = wide * function(row @ w["gate"][e]) if gated else function(wide)

@@ -172,18 +172,18 @@ def archive_format(folder: Path) -> Format:
     inner = [name for name in members if name[:2] in ("so", "va", "co", "se", "ma")]
 
     def inside(rng: Rng) -> bytes:
-        held = dict(members)
+        files = dict(members)
         name = pick(rng, [*inner, "settings.json", "settings.json", "manifest.json"])
         if name.endswith(".json"):
-            held[name] = dumped(json_changed(json.loads(held[name]), rng))
+            files[name] = dumped(json_changed(json.loads(files[name]), rng))
         else:
-            held[name] = text_changed(held[name], rng)
+            files[name] = text_changed(files[name], rng)
         if name != "manifest.json":
-            manifest = json.loads(held["manifest.json"])
-            manifest["members"][name] = hashlib.sha256(held[name]).hexdigest()
-            held["manifest.json"] = json.dumps(manifest).encode()
+            manifest = json.loads(files["manifest.json"])
+            manifest["members"][name] = hashlib.sha256(files[name]).hexdigest()
+            files["manifest.json"] = json.dumps(manifest).encode()
         with zipfile.ZipFile(path, "w") as archive:
-            for entry, content in held.items():
+            for entry, content in files.items():
                 archive.writestr(entry, content, int(rng.choice([0, 8])))
             archive.comment = b"0" * 64
         seal(path)
@@ -205,27 +205,31 @@ def weights_changed(whole: bytes) -> Callable[[Rng], bytes]:
     about = json.loads(texts["magmagraph"])
 
     def inside(rng: Rng) -> bytes:
-        held, said = dict(tensors), json.loads(json.dumps(about))
-        said.pop("said", None)
+        weights, about_changed = dict(tensors), json.loads(json.dumps(about))
+        about_changed.pop("said", None)
         kind = rng.integers(4)
         if kind == 0:  # the header of the container
             size = int.from_bytes(whole[:8], "little")
             header = dumped(json_changed(json.loads(whole[8 : 8 + size]), rng))
             return len(header).to_bytes(8, "little") + header + whole[8 + size :]
         if kind == 1:
-            name = pick(rng, list(held))
-            value = held.pop(name)
+            name = pick(rng, list(weights))
+            value = weights.pop(name)
             negative = np.asarray(-value) if value.dtype != bool else None
             other = [None, value[..., None], value.astype("f8"), value.reshape(-1)[:0], negative]
             changed = pick(rng, other) if negative is not None else None
             if changed is not None:
-                held[pick(rng, [name, name, "extra", "weight/x"])] = changed
+                weights[pick(rng, [name, name, "extra", "weight/x"])] = changed
         else:
-            said = json_changed(said, rng)
-        if isinstance(said, dict) and said.get("checksum") == about["checksum"]:
-            said["checksum"] = files._checksum(held)
-        text = dumped({**said, "said": files._seal(said)} if isinstance(said, dict) else said)
-        return save(held, {"magmagraph": text.decode()})
+            about_changed = json_changed(about_changed, rng)
+        if isinstance(about_changed, dict) and about_changed.get("checksum") == about["checksum"]:
+            about_changed["checksum"] = files._checksum(weights)
+        text = dumped(
+            {**about_changed, "said": files._seal(about_changed)}
+            if isinstance(about_changed, dict)
+            else about_changed
+        )
+        return save(weights, {"magmagraph": text.decode()})
 
     return inside
 
@@ -277,11 +281,11 @@ def checkpoint_format(folder: Path) -> Format:
     )  # fmt: skip
 
     def state() -> Any:
-        held = [*net.tensors().items(), *net.optimizer.state_dict().items()]
-        held += [(str(i), own.value) for i, own in enumerate(training._own())]
+        tensors_now = [*net.tensors().items(), *net.optimizer.state_dict().items()]
+        tensors_now += [(str(i), own.value) for i, own in enumerate(training._own())]
         position = (training.epoch, training.step, training._rows, training.stopping,
                     training.batch_size, repr(training.history.records))  # fmt: skip
-        return [(name, value.tobytes()) for name, value in held], position, repr(
+        return [(name, value.tobytes()) for name, value in tensors_now], position, repr(
             [callback.state_dict() for callback in training.callbacks]
         )
 
@@ -316,8 +320,8 @@ def journal_format(folder: Path) -> Format:
 
     def read(path: Path) -> None:
         try:
-            found, _ = mg.tune.read(path)
-            str(found)
+            result, _ = mg.tune.read(path)
+            str(result)
         finally:
             with contextlib.suppress(ConfigError):  # of another search
                 mg.tune.search(objective, space, "grid", trials=3, journal=path)
@@ -355,9 +359,9 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
     x, y = rng.integers(0, 256, (3, 32, 32, 3), dtype=np.uint8), np.arange(3, dtype=np.uint8)
     idx = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]) + bytes(range(24))
 
-    def arrays(save: Callable[..., None], *given: Any, **named: Any) -> bytes:
+    def arrays(save: Callable[..., None], *args: Any, **keywords: Any) -> bytes:
         file = io.BytesIO()
-        save(file, *given, **named)
+        save(file, *args, **keywords)
         return file.getvalue()
 
     ramp = np.arange(60.0).reshape(3, 4, 5)
@@ -368,12 +372,12 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
 
     def members_changed(rng: Rng) -> bytes:
         with zipfile.ZipFile(io.BytesIO(zipped)) as archive:
-            held = {name: archive.read(name) for name in archive.namelist()}
-        name = pick(rng, list(held))
-        held[name] = text_changed(held[name], rng)
+            files = {name: archive.read(name) for name in archive.namelist()}
+        name = pick(rng, list(files))
+        files[name] = text_changed(files[name], rng)
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w") as archive:
-            for entry, content in held.items():
+            for entry, content in files.items():
                 archive.writestr(entry, content, int(rng.choice([0, 8, 8])))
         return file.getvalue()
 
@@ -390,7 +394,7 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
         return Format("hdf5", (folder / "h").read_bytes(), mg.data.read_hdf5)
 
     def images(kind: str) -> Callable[[], Format]:
-        def made() -> Format:
+        def image_format() -> Format:
             from PIL import Image
 
             file = io.BytesIO()
@@ -404,7 +408,7 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
             # 64 million pixels, the limit, are held three times while they are converted.
             return Format(kind, file.getvalue(), read, spare=1 << 30)
 
-        return made
+        return image_format
 
     csv = lambda path: mg.data.read_csv(path, categorical=["c"])  # noqa: E731
     plain: dict[str, Callable[[], Format]] = {
@@ -439,11 +443,11 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
         "png": images("png"), "jpeg": images("jpeg"), "gif": images("gif"), "tiff": images("tiff"),
         "webp": images("webp"), "bmp": images("bmp"),
     }  # fmt: skip
-    made = {
+    makers = {
         "archive": archive_format, "model": model_format, "network": network_format,
         "checkpoint": checkpoint_format, "journal": journal_format,
     }  # fmt: skip
-    return {name: (lambda make=make: make(folder)) for name, make in made.items()} | plain
+    return {name: (lambda make=make: make(folder)) for name, make in makers.items()} | plain
 
 
 # -------------------------------------------------------------------------------------- trials
@@ -468,23 +472,25 @@ def tried(name: str, trials: int, seed: int) -> dict[str, Any]:
     slowest = 0.0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        made = formats(folder)[name]()
+        format_parts = formats(folder)[name]()
         path = folder / "mutant"
-        path.write_bytes(made.whole)
-        made.read(path)  # a whole file is read
-        limit = _memory() + made.spare
+        path.write_bytes(format_parts.whole)
+        format_parts.read(path)  # a whole file is read
+        limit = _memory() + format_parts.spare
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
         signal.signal(signal.SIGALRM, _ring)
         for trial in range(trials):
             rng = np.random.default_rng([seed, trial, zlib.crc32(name.encode())])
-            content = made.inside(rng) if trial % 2 else bytes_changed(made.whole, rng)
+            content = (
+                format_parts.inside(rng) if trial % 2 else bytes_changed(format_parts.whole, rng)
+            )
             path.write_bytes(content)
             began = time.monotonic()
             signal.alarm(SECONDS)
             try:
-                made.read(path)
+                format_parts.read(path)
                 result = "read"
-            except made.errors as error:
+            except format_parts.errors as error:
                 memory = "more memory than there is" in str(error)
                 result = "memory" if memory else "refused"
                 if memory or not str(error).strip():

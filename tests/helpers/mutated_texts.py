@@ -68,24 +68,24 @@ def texts() -> tuple[str, ...]:
     table = mg.constant(np.linspace(0, 1, 24).reshape(6, 4).astype(np.float32))
     hidden = mg.tanh(x @ (w + table) + 0.1)
     loss = mg.mean(hidden * hidden)
-    joined = mg.concatenate([x, y])[1:] * np.float32([1.5, -0.0, np.nan, np.inf, 1e-30, 0.1])
+    pieces = mg.concatenate([x, y])[1:] * np.float32([1.5, -0.0, np.nan, np.inf, 1e-30, 0.1])
     windows = mg.max_pool2d(mg.conv2d(image, mg.ones((4, 3, 3, 3)), padding=1), 2)
-    drawn = mg.random.normal((4, 6)) + mg.random.poisson((6,), 3.0)
+    draws = mg.random.normal((4, 6)) + mg.random.poisson((6,), 3.0)
     order = mg.take(x, mg.argsort(x[:, 0]), axis=0)
     _, scanned = mg.scan(lambda carry, row: (carry + row, carry * row), mg.zeros((6,)), x)
     square = mg.linalg.solve(mg.eye(6) * 2.0, mg.sum(x, axis=0))
-    made = [loss, joined, windows, drawn, order, scanned, square, mg.fft.rfft(y).real]
-    found = []
-    for outputs, updates in ((made, []), ([loss], [(w, w - 0.1 * mg.grad(loss, w))])):
+    all_outputs = [loss, pieces, windows, draws, order, scanned, square, mg.fft.rfft(y).real]
+    all_texts = []
+    for outputs, updates in ((all_outputs, []), ([loss], [(w, w - 0.1 * mg.grad(loss, w))])):
         inputs = [node for node in (x, y, image) if _reads(outputs, node)]
         trace = Trace()
         graph = freeze(inputs, outputs, updates, trace=trace)
         plan, report = pipeline.run(graph, trace, options=options_of())
-        found += [dump(graph), dump(plan)]
-        found += [dump(after) for _, _, after in report.steps()]
+        all_texts += [dump(graph), dump(plan)]
+        all_texts += [dump(after) for _, _, after in report.steps()]
         sizes = dict.fromkeys(_names(graph), 8)
-        found.append(dump(specialize.specialize(plan, sizes)))
-    return tuple(dict.fromkeys(found))
+        all_texts.append(dump(specialize.specialize(plan, sizes)))
+    return tuple(dict.fromkeys(all_texts))
 
 
 def _reads(outputs: list[Node], leaf: Node) -> bool:
@@ -102,8 +102,8 @@ def _names(graph: Graph) -> set[str]:
 def mutated(number: int) -> str:
     """Return the text of a case."""
     rng = random.Random(number)
-    known = texts()
-    text = rng.choice(known)
+    all_texts = texts()
+    text = rng.choice(all_texts)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         way = rng.choice((_of_characters, _of_tokens, _of_tokens, _of_lines, _of_operations))
         text = way(text, rng)
@@ -113,8 +113,8 @@ def mutated(number: int) -> str:
 def _of_characters(text: str, rng: random.Random) -> str:
     at = rng.randrange(len(text) + 1)
     count = rng.choice((0, 1, 1, 4))
-    put = rng.choice(("", chr(rng.randrange(256)), text[at : at + 1]))
-    return text[:at] + put + text[at + count :]
+    replacement = rng.choice(("", chr(rng.randrange(256)), text[at : at + 1]))
+    return text[:at] + replacement + text[at + count :]
 
 
 def _of_tokens(text: str, rng: random.Random) -> str:

@@ -10,15 +10,15 @@ class OnDevice:
 
     __cuda_array_interface__ = None
 
-    def __init__(self, held: np.ndarray) -> None:
-        self._held = held
-        self.shape, self.ndim, self.dtype = held.shape, held.ndim, held.dtype
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.shape, self.ndim, self.dtype = array.shape, array.ndim, array.dtype
 
     def get(self) -> np.ndarray:
-        return self._held
+        return self._array
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._array)
 
-    def __array__(self, *given: object, **options: object) -> np.ndarray:
+    def __array__(self, *args: object, **options: object) -> np.ndarray:
         raise TypeError("implicit conversion to a NumPy array is not allowed")

@@ -82,8 +82,8 @@ def compiled(function: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
 def interpreted(function: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
     """Return the results of a function by the reference interpreter: nothing is compiled."""
     graph = function.source_graph
-    found = evaluate(graph, dict(zip(graph.inputs, arrays, strict=True)))
-    outputs = iter(found[node] for node in graph.outputs)
+    by_node = evaluate(graph, dict(zip(graph.inputs, arrays, strict=True)))
+    outputs = iter(by_node[node] for node in graph.outputs)
     return [_like(output, outputs) for output in function.outputs]
 
 
@@ -98,23 +98,23 @@ def check(case: Any, run: Callable[[Any, Sequence[np.ndarray]], list[Any]]) -> b
     """
     model, sets = data_of(case)
     names = [value.name for value in model.graph.input]
-    given: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     for inputs, outputs in sets:
         feeds = dict(zip(names, inputs, strict=True))
         while True:
             try:
-                function = mg.from_onnx(model, values={name: feeds[name] for name in given})
+                function = mg.from_onnx(model, values={name: feeds[name] for name in needed})
                 break
             except mg.OnnxError as error:
-                if not error.inputs or set(error.inputs) <= set(given):
+                if not error.inputs or set(error.inputs) <= set(needed):
                     raise
-                given = (*given, *error.inputs)
+                needed = (*needed, *error.inputs)
         arrays = [np.asarray(feeds[node.name], node.dtype) for node in function.inputs]
         results = run(function, arrays)
         assert len(results) == len(outputs)
         for result, expected in zip(results, outputs, strict=True):
             _compare(result, expected, case)
-    return bool(given)
+    return bool(needed)
 
 
 def _compare(result: Any, expected: Any, case: Any) -> None:

@@ -50,9 +50,9 @@ class Block(np.ndarray):
 
 def block(shape: Any, dtype: Any = np.uint8) -> Block:
     """Return a block whose elements have no memory."""
-    made = np.broadcast_to(np.zeros((), dtype), shape).view(Block)
-    made.place = next(Block.addresses)
-    return made
+    array = np.broadcast_to(np.zeros((), dtype), shape).view(Block)
+    array.place = next(Block.addresses)
+    return array
 
 
 class Module:
@@ -155,11 +155,11 @@ MODULES = fused.Modules(DEVICE)
 def bound_on_paper(symbolic: Plan, plan: Plan, target: Target) -> bound.CudaBound:
     """Return a plan with sizes bound to the device; `symbolic` says which kernels there are."""
     kernels = [
-        found
+        body_kernels
         for step in symbolic.steps
         if step.role is Role.REGION
         for body in bodies_of(step)
-        if (found := kernels_of(body)) is not None
+        if (body_kernels := kernels_of(body)) is not None
     ]
     with on_paper():
         prepared = bound.Prepared(
@@ -169,33 +169,35 @@ def bound_on_paper(symbolic: Plan, plan: Plan, target: Target) -> bound.CudaBoun
         return bound.CudaBound(prepared, plan)
 
 
-def launched(found: bound.CudaBound) -> list[tuple[int, str, Any, Any, int]]:
+def launched(bound_plan: bound.CudaBound) -> list[tuple[int, str, Any, Any, int]]:
     """Return the launches of a bound plan in order: step, kernel, grid, block, stream.
 
     What is no launch of a captured graph has no grid and the stream -1.
     """
-    made: list[tuple[int, str, Any, Any, int]] = []
-    for part in (*found._before, *found._after):
+    launched_steps: list[tuple[int, str, Any, Any, int]] = []
+    for part in (*bound_plan._before, *bound_plan._after):
         if not isinstance(part, Segment):
-            made.append((part.number, part.node.op.name, None, None, -1))
+            launched_steps.append((part.number, part.node.op.name, None, None, -1))
             continue
         placement = part.placement()
         launches, touched, numbers = part.units() if placement is None else part.chosen()
-        chosen = (placement or placed(DEVICE, launches, touched)).chosen
-        for number, launch, stream in zip(numbers, launches, chosen, strict=True):
+        streams = (placement or placed(DEVICE, launches, touched)).chosen
+        for number, launch, stream in zip(numbers, launches, streams, strict=True):
             for call in calls_of(launch):
                 if isinstance(call, KernelCall):
-                    made.append((number, NAMES[call.function], call.grid, call.block, stream))
+                    launched_steps.append(
+                        (number, NAMES[call.function], call.grid, call.block, stream)
+                    )
                 elif isinstance(call, LibraryCall):
-                    made.append((number, "library", None, None, stream))
-    return made
+                    launched_steps.append((number, "library", None, None, stream))
+    return launched_steps
 
 
-def costs(found: bound.CudaBound) -> dict[int, float]:
+def costs(bound_plan: bound.CudaBound) -> dict[int, float]:
     """Return what each step's launches cost by their grids."""
     return {
         number: cost_of(launch, DEVICE.multiprocessors)
-        for part in (*found._before, *found._after)
+        for part in (*bound_plan._before, *bound_plan._after)
         if isinstance(part, Segment)
         for number, launch in zip(part.numbers, part.launches, strict=True)
     }

@@ -57,8 +57,8 @@ def attention_block() -> Any:
         with mg.scope("attention"):
             query, key, value = (heads(normal @ weight) for weight in weights[:3])
             scores = mg.softmax(query @ mg.transpose(key, (0, 1, 3, 2)) * 8**-0.5, axis=-1)
-            joined = mg.transpose(scores @ value, (0, 2, 1, 3))
-            out = mg.reshape(joined, (x.shape[0], 8, 16)) @ weights[3]
+            heads_last = mg.transpose(scores @ value, (0, 2, 1, 3))
+            out = mg.reshape(heads_last, (x.shape[0], 8, 16)) @ weights[3]
         result = x + out
     return mg.function([x], result, name="attention block")
 
@@ -79,8 +79,8 @@ def residual_step(blocks: int = 2) -> Any:
         )
         scale = mg.var(f"{name}.scale", shape=(outs, 1, 1), init=mg.init.ones())
         weights.extend((kernel, scale))
-        made = mg.conv2d(value, kernel, padding=window // 2)
-        centered = made - mg.mean(made, axis=(0, 2, 3), keepdims=True)
+        convolved = mg.conv2d(value, kernel, padding=window // 2)
+        centered = convolved - mg.mean(convolved, axis=(0, 2, 3), keepdims=True)
         variance = mg.mean(centered**2, axis=(0, 2, 3), keepdims=True)
         return scale * centered / mg.sqrt(variance + 1e-5)
 

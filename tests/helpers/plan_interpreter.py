@@ -38,10 +38,10 @@ class Interpreter:
         self.held: dict[int, np.ndarray] = {}
         self.marks: dict[int, np.ndarray] = {}
         self.late: dict[Any, dict[int, np.ndarray]] = {}
-        given = iter(feeds)
+        feed = iter(feeds)
         for slot in plan.slots:
             if slot.place is Place.FEED:
-                self.held[slot.index] = _bytes(next(given))
+                self.held[slot.index] = _bytes(next(feed))
             elif slot.place is Place.STATE:
                 self.held[slot.index] = _bytes(slot.owner.data)
             elif slot.place is Place.CONSTANT:
@@ -91,8 +91,8 @@ class Interpreter:
     def _computed(self, part: Step, operands: list[np.ndarray]) -> list[np.ndarray]:
         if part.role is Role.COPY:
             return [operands[0].copy()]
-        made = apply(part.node, operands, self.sizes)
-        several = made if isinstance(made, tuple) else (made,)
+        result = apply(part.node, operands, self.sizes)
+        several = result if isinstance(result, tuple) else (result,)
         return [
             np.ascontiguousarray(array, value.type.dtype).reshape(shape_of(value.type))
             for array, value in zip(several, part.outputs, strict=True)
@@ -110,8 +110,8 @@ class Interpreter:
         ]  # fmt: skip
         last = step.piece == max(other.piece for other in same)
         for value in step.outputs:
-            made = self.late[step.parts[0].node][value.slot]
-            self._write(value, made if last else np.full_like(made, 77))
+            sums = self.late[step.parts[0].node][value.slot]
+            self._write(value, sums if last else np.full_like(sums, 77))
 
     def _mark(self, slot: int, number: int) -> None:
         size = int(self.plan.slots[slot].size)
@@ -119,11 +119,11 @@ class Interpreter:
         self._place(slot, size)[...] = self.marks[slot]
 
     def _place(self, slot: int, count: int) -> np.ndarray:
-        found = self.plan.slots[slot]
-        assert found.place is not Place.INSIDE, f"s{slot} has no memory"
-        if found.place is not Place.ARENA:
+        entry = self.plan.slots[slot]
+        assert entry.place is not Place.INSIDE, f"s{slot} has no memory"
+        if entry.place is not Place.ARENA:
             return self.held[slot][:count]
-        start = found.offset or 0
+        start = entry.offset or 0
         assert start + count <= self.arena.size
         return self.arena[start : start + count]
 

@@ -16,8 +16,8 @@ def options_of(
     threads: int = 1,
     spread: int = 0,
     record: Record | None = None,
-    **given: Any,
+    **settings: Any,
 ) -> Options:
     """Return options for a device, with all kernel families."""
-    made = Options.make(target=made_up(device, threads=threads, spread=spread), **given)
-    return made if record is None else replace(made, record=record)
+    options = Options.make(target=made_up(device, threads=threads, spread=spread), **settings)
+    return options if record is None else replace(options, record=record)

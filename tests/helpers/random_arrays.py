@@ -163,8 +163,8 @@ def _t(xp: Any, a: Any) -> Any:
 
 def _eye(xp: Any, *extents: Any) -> Any:
     """Return a matrix of single precision with ones on its diagonal, of named extents, too."""
-    known = all(isinstance(extent, int) for extent in extents)
-    return (np if known else xp).eye(*extents, dtype=np.float32)
+    is_literal = all(isinstance(extent, int) for extent in extents)
+    return (np if is_literal else xp).eye(*extents, dtype=np.float32)
 
 
 def _hermitian(xp: Any, a: Any, least: float = 0.0) -> Any:

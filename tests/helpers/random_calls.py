@@ -78,7 +78,7 @@ class Refused(Exception):
     """What a function of the pool raises: callers must let it through."""
 
 
-def raising(*args: Any, **named: Any) -> Any:
+def raising(*args: Any, **keywords: Any) -> Any:
     """Raise an error of the caller's own."""
     raise Refused("a function of the caller has failed")
 
@@ -161,7 +161,7 @@ def targets() -> list[Target]:
         ):
             calls = [(sample.inputs, sample.attrs) for sample in record.tests.samples()]
             good.setdefault(record.function, []).extend(calls)
-    found: dict[str, Target] = {}
+    by_name: dict[str, Target] = {}
     for room in NAMESPACES:
         place = getattr(mg, room) if room else mg
         for name in place.__all__:
@@ -172,16 +172,16 @@ def targets() -> list[Target]:
             if isinstance(value, type) and issubclass(value, (BaseException, np.generic)):
                 continue
             calls = good.get(inspect.unwrap(value), []) if isinstance(value, FunctionType) else []
-            found[full] = Target(full, value, tuple(calls))
+            by_name[full] = Target(full, value, tuple(calls))
     for label, instance in instances():
         for name in dir(type(instance)):
             method = None if name.startswith("_") else getattr(type(instance), name)
             if callable(method) and f"{label}.{name}" not in LEFT_OUT:
-                found[f"{label}.{name}"] = Target(f"{label}.{name}", getattr(instance, name))
+                by_name[f"{label}.{name}"] = Target(f"{label}.{name}", getattr(instance, name))
         for name in ("__call__", "__getitem__", *OPERATORS):
             if any(name in base.__dict__ for base in type(instance).__mro__):
-                found[f"{label}.{name}"] = Target(f"{label}.{name}", getattr(instance, name))
-    return [found[name] for name in sorted(found)]
+                by_name[f"{label}.{name}"] = Target(f"{label}.{name}", getattr(instance, name))
+    return [by_name[name] for name in sorted(by_name)]
 
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor",
@@ -221,20 +221,20 @@ def drawn(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments: of a call that is right with one or two replaced, or all of them drawn."""
     if target.good and rng.random() < 0.75:
-        args, named = rng.choice(target.good)
-        given, options = list(args), dict(named)
+        args, keywords = rng.choice(target.good)
+        arguments, options = list(args), dict(keywords)
         for _ in range(rng.choice((1, 1, 1, 2))):
-            places = [*range(len(given)), *options, *_options(target.function)]
+            places = [*range(len(arguments)), *options, *_options(target.function)]
             place = rng.choice(places) if places else 0
             if isinstance(place, str):
                 options[place] = rng.choice(values)
-            elif given:
-                given[place] = rng.choice(values)
-        return given, options
-    given, options = [], {}
+            elif arguments:
+                arguments[place] = rng.choice(values)
+        return arguments, options
+    arguments, options = [], {}
     for parameter in _parameters(target.function):
         if parameter.kind is parameter.VAR_POSITIONAL:
-            given += [rng.choice(values) for _ in range(rng.randint(0, 3))]
+            arguments += [rng.choice(values) for _ in range(rng.randint(0, 3))]
         elif parameter.kind is parameter.VAR_KEYWORD:
             continue
         elif parameter.default is parameter.empty:
@@ -242,10 +242,10 @@ def drawn(
             if parameter.kind is parameter.KEYWORD_ONLY:
                 options[parameter.name] = value
             else:
-                given.append(value)
+                arguments.append(value)
         elif rng.random() < 0.3:
             options[parameter.name] = _likely(rng, parameter.name, values)
-    return given, options
+    return arguments, options
 
 
 # Types of values by the names of parameters that take them.
@@ -324,19 +324,19 @@ def is_from_caller(error: BaseException, values: list[Any]) -> bool:
 
 
 def call_once(
-    seed: int, index: int, everything: list[Target], announce: Callable[[str], None]
+    seed: int, index: int, all_targets: list[Target], announce: Callable[[str], None]
 ) -> Failure | None:
     """Make one call; return how it failed."""
     rng = random.Random(f"{seed} {index}")
-    target = everything[index % len(everything)]
+    target = all_targets[index % len(all_targets)]
     values = pool()
-    args, named = drawn(rng, target, values)
-    parts = [*map(shown, args), *(f"{name}={shown(value)}" for name, value in named.items())]
+    args, keywords = drawn(rng, target, values)
+    parts = [*map(shown, args), *(f"{name}={shown(value)}" for name, value in keywords.items())]
     call = f"{target.name}({', '.join(parts)})"
     announce(call)
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
-        evaluate(target.function(*args, **named))
+        evaluate(target.function(*args, **keywords))
     except Exception as error:
         failed_pass = isinstance(error, PassError) and error.__cause__ is not None
         if isinstance(error, MagmagraphError) and not failed_pass:
@@ -383,10 +383,10 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--log", default=None)
-    chosen = parser.parse_args()
-    if chosen.log is None:
-        made, failures = make_calls(chosen.seed, chosen.start, chosen.count)
-        print(*failures, f"{made} calls, {len(failures)} failed", sep="\n")
+    options = parser.parse_args()
+    if options.log is None:
+        calls, failures = make_calls(options.seed, options.start, options.count)
+        print(*failures, f"{calls} calls, {len(failures)} failed", sep="\n")
         sys.exit(bool(failures))
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     sys.stdin.close()
@@ -395,15 +395,17 @@ def main() -> None:
     socket.socket.connect = raising  # type: ignore[method-assign]
     warnings.simplefilter("ignore")
     mg.config.compiler = "off"
-    everything = targets()
-    with open(chosen.log, "a", encoding="utf-8") as log:
+    all_targets = targets()
+    with open(options.log, "a", encoding="utf-8") as log:
 
         def write(line: dict[str, Any]) -> None:
             log.seek(0, os.SEEK_END)
             print(json.dumps(line), file=log, flush=True)
 
-        for index in range(chosen.start, chosen.start + chosen.count):
-            failure = call_once(chosen.seed, index, everything, lambda call: write({"call": call}))
+        for index in range(options.start, options.start + options.count):
+            failure = call_once(
+                options.seed, index, all_targets, lambda call: write({"call": call})
+            )
             if failure is not None:
                 write({"failure": failure})
 

@@ -30,14 +30,14 @@ def interpreted_at(
     """Return what a graph that draws means in a call, counted from 0."""
     counter = mg.input("step", (), "int64")
     graph = freeze([*inputs, counter], list(outputs), leaves={RANDOM_STEP: counter})
-    given = [*feeds, np.int64(step)]
-    values = evaluate(graph, dict(zip(graph.inputs, given, strict=True)))
+    feeds_and_step = [*feeds, np.int64(step)]
+    values = evaluate(graph, dict(zip(graph.inputs, feeds_and_step, strict=True)))
     return [np.asarray(values[node]) for node in graph.outputs]
 
 
 def gradients(case: Case) -> list[Node]:
     """Return the leaves that the loss depends on, each with a gradient."""
-    found: list[Node] = []
+    leaves: list[Node] = []
     seen: set[Node] = set()
     stack = [case.loss] if case.loss is not None else []
     while stack:
@@ -47,8 +47,8 @@ def gradients(case: Case) -> list[Node]:
         seen.add(node)
         stack += node.inputs
         if not node.inputs and (is_among(node, case.inputs) or isinstance(node, mg.Variable)):
-            found.append(node)
-    return [n for n in sorted(found, key=lambda n: str(n.name)) if np.dtype(n.dtype).kind in "fc"]
+            leaves.append(node)
+    return [n for n in sorted(leaves, key=lambda n: str(n.name)) if np.dtype(n.dtype).kind in "fc"]
 
 
 class Judge:
@@ -95,37 +95,41 @@ class Judge:
     def against_numpy(self) -> str | None:
         """Return what the interpreter has otherwise than NumPy."""
         case = self.cases["float64"]
-        for place, wanted in enumerate(case.wanted):
-            if wanted is None:
+        for place, expected in enumerate(case.wanted):
+            if expected is None:
                 continue
-            found = self.exact[place]
-            if found.shape != wanted.shape:
-                return f"output {place}: shape {found.shape}, NumPy {wanted.shape}"
-            if found.dtype.kind != wanted.dtype.kind and {found.dtype.kind, wanted.dtype.kind} != {
+            result = self.exact[place]
+            if result.shape != expected.shape:
+                return f"output {place}: shape {result.shape}, NumPy {expected.shape}"
+            if result.dtype.kind != expected.dtype.kind and {
+                result.dtype.kind,
+                expected.dtype.kind,
+            } != {
                 "i",
                 "u",
             }:
-                return f"output {place}: {found.dtype}, NumPy {wanted.dtype}"
-            if _distance(found, wanted) > self.limit(place, "float64"):
-                return f"output {place}: {found}, NumPy {wanted}"
+                return f"output {place}: {result.dtype}, NumPy {expected.dtype}"
+            if _distance(result, expected) > self.limit(place, "float64"):
+                return f"output {place}: {result}, NumPy {expected}"
         return None
 
-    def judge(self, found: Sequence[Any], dtype: str, eps: float | None = None) -> str | None:
+    def judge(self, results: Sequence[Any], dtype: str, eps: float | None = None) -> str | None:
         """Return what is wrong with a call's results."""
         own = self.plain if dtype == "float32" else self.exact
-        for place, (got, wanted) in enumerate(zip(found, own, strict=True)):
-            got = np.asarray(got)
-            if got.shape != wanted.shape or got.dtype != wanted.dtype:
-                return f"output {place}: {got.dtype}{got.shape}, not {wanted.dtype}{wanted.shape}"
-            if got.dtype.kind not in "fc":
-                if not self.off[place] and eps is None and not np.array_equal(got, wanted):
-                    return f"output {place}: {got}, not {wanted}"
+        for place, (result, expected) in enumerate(zip(results, own, strict=True)):
+            result = np.asarray(result)
+            if result.shape != expected.shape or result.dtype != expected.dtype:
+                types = [f"{array.dtype}{array.shape}" for array in (result, expected)]
+                return f"output {place}: {types[0]}, not {types[1]}"
+            if result.dtype.kind not in "fc":
+                if not self.off[place] and eps is None and not np.array_equal(result, expected):
+                    return f"output {place}: {result}, not {expected}"
                 continue
-            distance = _distance(got, self.exact[place])
+            distance = _distance(result, self.exact[place])
             if not distance <= self.limit(place, dtype, eps):
                 return (
                     f"output {place} is {distance:.2g} off, {self.limit(place, dtype, eps):.2g} "
-                    f"allowed: {got}, not {wanted}"
+                    f"allowed: {result}, not {expected}"
                 )
         return None
 
@@ -142,7 +146,9 @@ def _distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(_finite(a) - _finite(b)).max(initial=0.0))
 
 
-def slope(case: Case, found: Sequence[np.ndarray], wrt: Sequence[Node], seed: int) -> str | None:
+def slope(
+    case: Case, gradients: Sequence[np.ndarray], wrt: Sequence[Node], seed: int
+) -> str | None:
     """Compare gradients with central differences of the loss along a random direction.
 
     Kinks make differences wrong for some step, so that all steps must disagree; and where a kink
@@ -153,19 +159,19 @@ def slope(case: Case, found: Sequence[np.ndarray], wrt: Sequence[Node], seed: in
     points: dict[Node, Any] = dict(zip(case.inputs, case.feeds, strict=True))
     points.update({node: node.value for node in wrt if isinstance(node, mg.Variable)})
     ways, along = {}, 0.0
-    for node, gradient in zip(wrt, found, strict=True):
+    for node, gradient in zip(wrt, gradients, strict=True):
         ways[node] = rng.standard_normal(gradient.shape)
         if gradient.dtype.kind == "c":
             ways[node] = ways[node] + 1j * rng.standard_normal(gradient.shape)
         along += float(np.sum(np.real(np.conj(gradient) * ways[node])))
-    fed = [*case.inputs, *(node for node in points if not is_among(node, case.inputs))]
-    stands = {n: mg.input(str(n.name), n.shape, n.dtype) for n in fed[len(case.inputs) :]}
+    inputs = [*case.inputs, *(node for node in points if not is_among(node, case.inputs))]
+    stands = {n: mg.input(str(n.name), n.shape, n.dtype) for n in inputs[len(case.inputs) :]}
     target = mg.substitute(case.loss, stands) if stands else case.loss
-    graph = freeze([stands.get(node, node) for node in fed], [target])
+    graph = freeze([stands.get(node, node) for node in inputs], [target])
 
     def loss(h: float) -> float:
-        moved = [points[n] + h * ways[n] if n in ways else points[n] for n in fed]
-        values = evaluate(graph, dict(zip(graph.inputs, moved, strict=True)))
+        moved_points = [points[n] + h * ways[n] if n in ways else points[n] for n in inputs]
+        values = evaluate(graph, dict(zip(graph.inputs, moved_points, strict=True)))
         return float(values[graph.outputs[0]])
 
     errors = []

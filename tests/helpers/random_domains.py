@@ -82,8 +82,8 @@ class Plain:
         return -np.sort(-a, axis=-1)[..., :k]
 
     def different(self, a: Any, size: int) -> Any:
-        found = np.unique(a)[:size]
-        return np.concatenate([found, np.full(size - len(found), found[0])])
+        members = np.unique(a)[:size]
+        return np.concatenate([members, np.full(size - len(members), members[0])])
 
     def counts(self, a: Any, length: int) -> Any:
         return np.bincount(a, minlength=length)
@@ -110,8 +110,8 @@ class Plain:
         return np.take(a, at, axis=axis, mode=mode)
 
     def places(self, a: Any, size: int) -> Any:
-        found = np.nonzero(np.ravel(a))[0][:size]
-        return np.concatenate([found, np.zeros(size - len(found), found.dtype)])
+        positions = np.nonzero(np.ravel(a))[0][:size]
+        return np.concatenate([positions, np.zeros(size - len(positions), positions.dtype)])
 
 
 class Ours:
@@ -249,9 +249,9 @@ class Pairs:
 
     def case(self) -> Case:
         """Return the program: all that was made, and a loss of it."""
-        made = [(node, value) for node, value in self.made if node.inputs]
+        nodes = [(node, value) for node, value in self.made if node.inputs]
         loss = mg.constant(0.0, self.dtype)
-        for place, (node, _) in enumerate(made):
+        for place, (node, _) in enumerate(nodes):
             kind = np.dtype(node.dtype).kind
             if kind == "c":
                 part = mg.real(node) * 0.7 + mg.imag(node) * (0.3 + 0.1 * place)
@@ -260,8 +260,8 @@ class Pairs:
             else:
                 continue
             loss = loss + self.gathered(part)
-        wanted = [value for _, value in made]
-        return Case(self.inputs, [node for node, _ in made], self.feeds, loss, wanted=wanted)
+        values = [value for _, value in nodes]
+        return Case(self.inputs, [node for node, _ in nodes], self.feeds, loss, wanted=values)
 
     def gathered(self, part: Node) -> Node:
         """Return what the loss has of a value."""

@@ -221,10 +221,10 @@ def random_program(
         for node in results[1:]:
             loss = loss + mg.sum(_bounded(node))
         targets = [*build.variables, build.inputs[0]]
-        found = mg.grad(loss, targets, unused="zeros")
+        gradients_of = mg.grad(loss, targets, unused="zeros")
         outputs.append(loss)
         if build.rng.uniform() < 0.5:
-            outputs.append(found[-1])
-        for variable, gradient in zip(build.variables, found, strict=False):
+            outputs.append(gradients_of[-1])
+        for variable, gradient in zip(build.variables, gradients_of, strict=False):
             updates[variable] = variable * (1.0 - 0.01) - 0.1 * gradient
     return Program(build.inputs, outputs, updates, build.feeds)

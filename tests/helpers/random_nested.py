@@ -49,8 +49,8 @@ class Spread:
         for node, feed, out, into in zip(case.inputs, case.feeds, outer, inner, strict=True):
             shape = (OUTER if out else 1, INNER if into else 1)
             factor = rng.uniform(0.7, 1.0, (*shape, *(1,) * feed.ndim))
-            made = np.asarray(feed * factor if feed.dtype.kind in "fc" else feed + 0 * factor)
-            parts = made.astype(feed.dtype)
+            scaled = np.asarray(feed * factor if feed.dtype.kind in "fc" else feed + 0 * factor)
+            parts = scaled.astype(feed.dtype)
             self.parts.append(np.broadcast_to(parts, (OUTER, INNER, *feed.shape)))
             array, extents = (parts if into else parts[:, 0]), list(node.shape)
             at = int(rng.integers(feed.ndim + 1)) if into else None
@@ -76,7 +76,7 @@ class Spread:
 
     def singles(self, target: Sequence[Node], inner: int = INNER) -> list[np.ndarray]:
         """Return the values of all examples, stacked twice."""
-        found = [
+        results = [
             [
                 interpreted(self.case.inputs, target, [part[i, j] for part in self.parts])
                 for j in range(inner)
@@ -84,7 +84,7 @@ class Spread:
             for i in range(OUTER)
         ]
         return [
-            np.stack([np.stack([one[place] for one in row]) for row in found])
+            np.stack([np.stack([one[place] for one in row]) for row in results])
             for place in range(len(target))
         ]
 
@@ -96,50 +96,50 @@ def _spread(case: Case, rng: np.random.Generator, inner_too: bool = True) -> Spr
 
 def maps_in_maps(case: Case, rng: np.random.Generator) -> Made | None:
     """Map outputs, and the gradients of each example, twice."""
-    spread = _spread(case, rng)
-    if spread is None:
+    spread_case = _spread(case, rng)
+    if spread_case is None:
         return None
-    short, own = spread.case, floats_of(spread.case)
+    short, own = spread_case.case, floats_of(spread_case.case)
     target = [*short.outputs, short.loss]
     graded = bool(own) and rng.uniform() < 0.6
 
     def each(*xs: Node) -> list[Node]:
-        found = list(program_at(short, target, xs))
+        results = list(program_at(short, target, xs))
         if graded:
             places = [index_of(short.inputs, n) for n in own]
-            found += mg.grad(found[len(target) - 1], [xs[p] for p in places], unused="zeros")
-        return found
+            results += mg.grad(results[len(target) - 1], [xs[p] for p in places], unused="zeros")
+        return results
 
     if graded:
         target += mg.grad(short.loss, own, unused="zeros")
-        wanted = spread.singles(target)
+        expected = spread_case.singles(target)
         target = target[: -len(own)]
     else:
-        wanted = spread.singles(target)
-    return Made(spread.given, spread.mapped(each), spread.feeds, wanted)
+        expected = spread_case.singles(target)
+    return Made(spread_case.given, spread_case.mapped(each), spread_case.feeds, expected)
 
 
 def gradients_of_maps(case: Case, rng: np.random.Generator) -> Made | None:
     """Differentiate a weighted sum of all losses: examples' gradients, summed where shared."""
-    spread = _spread(case, rng)
-    if spread is None:
+    spread_case = _spread(case, rng)
+    if spread_case is None:
         return None
-    short, own = spread.case, floats_of(spread.case)
+    short, own = spread_case.case, floats_of(spread_case.case)
     if not own:
         return None
     weights = rng.uniform(-1.0, 1.0, (OUTER, INNER))
-    losses = spread.mapped(lambda *xs: program_at(short, short.loss, xs))
+    losses = spread_case.mapped(lambda *xs: program_at(short, short.loss, xs))
     total = mg.sum(losses * weights.astype(losses.dtype))
     places = [index_of(short.inputs, n) for n in own]
-    outputs = mg.grad(total, [spread.given[p] for p in places], unused="zeros")
-    each = spread.singles(mg.grad(short.loss, own, unused="zeros"))
-    wanted = []
+    outputs = mg.grad(total, [spread_case.given[p] for p in places], unused="zeros")
+    each = spread_case.singles(mg.grad(short.loss, own, unused="zeros"))
+    expected = []
     for place, gradient in zip(places, each, strict=True):
-        made = gradient * weights.reshape(OUTER, INNER, *(1,) * (gradient.ndim - 2))
-        at, above = spread.inner[place], spread.outer[place]
-        made = made.sum(1) if at is None else np.moveaxis(made, 1, 1 + at)
-        wanted.append(made.sum(0) if above is None else np.moveaxis(made, 0, above))
-    return Made(spread.given, outputs, spread.feeds, wanted)
+        by_example = gradient * weights.reshape(OUTER, INNER, *(1,) * (gradient.ndim - 2))
+        at, above = spread_case.inner[place], spread_case.outer[place]
+        by_example = by_example.sum(1) if at is None else np.moveaxis(by_example, 1, 1 + at)
+        expected.append(by_example.sum(0) if above is None else np.moveaxis(by_example, 0, above))
+    return Made(spread_case.given, outputs, spread_case.feeds, expected)
 
 
 def _small_pair(case: Case) -> tuple[Node, Node] | None:
@@ -169,27 +169,27 @@ def _reads(output: Node, node: Node) -> bool:
 
 def jacobians_of_maps(case: Case, rng: np.random.Generator) -> Made | None:
     """Take the Jacobian of a map (a block for each example), and map a Jacobian."""
-    spread = _spread(case, rng, inner_too=False)
-    pair = None if spread is None else _small_pair(spread.case)
-    if spread is None or pair is None:
+    spread_case = _spread(case, rng, inner_too=False)
+    pair = None if spread_case is None else _small_pair(spread_case.case)
+    if spread_case is None or pair is None:
         return None
-    short, (output, node) = spread.case, pair
+    short, (output, node) = spread_case.case, pair
     place = index_of(short.inputs, node)
     mode = ("reverse", "forward", "auto")[rng.integers(3)]
     jacobian = mg.jacobian(output, node, mode="reverse", unused="zeros")
-    blocks = spread.singles([jacobian], inner=1)[0][:, 0]
+    blocks = spread_case.singles([jacobian], inner=1)[0][:, 0]
 
     def alone(*xs: Node) -> Node:
-        found: list[Node] = program_at(short, [output, short.loss], xs)  # which reads all inputs
-        return found[0]
+        results: list[Node] = program_at(short, [output, short.loss], xs)  # which reads all inputs
+        return results[0]
 
     def each(*xs: Node) -> Node:
         return mg.jacobian(alone(*xs), xs[place], mode=mode, unused="zeros")
 
-    inside = spread.mapped_once(each)
-    many = spread.mapped_once(alone)
-    outside = mg.jacobian(many, spread.given[place], mode=mode, unused="zeros")
-    above = spread.outer[place]
+    inside = spread_case.mapped_once(each)
+    many = spread_case.mapped_once(alone)
+    outside = mg.jacobian(many, spread_case.given[place], mode=mode, unused="zeros")
+    above = spread_case.outer[place]
     whole = blocks
     if above is not None:
         at = 1 + output.ndim
@@ -197,7 +197,7 @@ def jacobians_of_maps(case: Case, rng: np.random.Generator) -> Made | None:
         for i in range(OUTER):
             apart[(i, *(slice(None),) * output.ndim, i)] = blocks[i]
         whole = np.moveaxis(apart, at, at + above)
-    return Made(spread.given, [inside, outside], spread.feeds, [blocks, whole])
+    return Made(spread_case.given, [inside, outside], spread_case.feeds, [blocks, whole])
 
 
 NESTED = {

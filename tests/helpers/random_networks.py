@@ -70,9 +70,9 @@ def _turned(build: Pairs, x: Node) -> tuple[Node, bool]:
     return x, False
 
 
-def _windowed(build: Pairs, made: Callable[[], Node], last: bool) -> None:
+def _windowed(build: Pairs, make: Callable[[], Node], last: bool) -> None:
     try:
-        node = made()
+        node = make()
     except mg.ShapeError:  # a window that is larger than the image
         raise LookupError from None
     build.add(mg.moveaxis(node, -1, 1) if last else node)
@@ -84,7 +84,7 @@ def _convolved(build: Pairs) -> None:
     groups = int(build.some([g for g in (1, 1, 2, 3, channels) if channels % g == 0]))
     results = groups * int(build.rng.integers(1, 4))
     window = [int(e) for e in build.rng.integers(1, 4, axes)]
-    turned, last = _turned(build, x)
+    image, last = _turned(build, x)
     shape = (*window, channels // groups, results) if last else (
         results, channels // groups, *window
     )  # fmt: skip
@@ -96,7 +96,7 @@ def _convolved(build: Pairs) -> None:
     _windowed(
         build,
         lambda: mg.conv(
-            turned, weights, stride, padding, dilation, groups,
+            image, weights, stride, padding, dilation, groups,
             LAST[x.ndim] if last else None, algorithm, bias,
         ),
         last,
@@ -109,7 +109,7 @@ def _spread(build: Pairs) -> None:
     groups = int(build.some([g for g in (1, 1, 2, channels) if channels % g == 0]))
     results = int(build.rng.integers(1, 3))
     window = [int(e) for e in build.rng.integers(1, 4, axes)]
-    turned, last = _turned(build, x)
+    image, last = _turned(build, x)
     shape = (*window, results, channels) if last else (channels, results, *window)
     weights = _weights(build, *shape)
     stride, padding = _each(build, axes, 1, 3), build.some(("valid", "same", 1))
@@ -117,7 +117,7 @@ def _spread(build: Pairs) -> None:
     _windowed(
         build,
         lambda: mg.conv_transpose(
-            turned, weights, stride, padding, 0, dilation, groups, LAST[x.ndim] if last else None
+            image, weights, stride, padding, 0, dilation, groups, LAST[x.ndim] if last else None
         ),
         last,
     )
@@ -126,7 +126,7 @@ def _spread(build: Pairs) -> None:
 def _pooled(build: Pairs) -> None:
     x = _image(build)
     axes = x.ndim - 2
-    turned, last = _turned(build, x)
+    image, last = _turned(build, x)
     layout = LAST[x.ndim] if last else None
     window, padding = _each(build, axes, 1, 4), _padded(build, axes)
     stride = _each(build, axes, 1, 3) if build.rng.uniform() < 0.7 else None
@@ -136,8 +136,8 @@ def _pooled(build: Pairs) -> None:
     options = {"count_include_pad": bool(build.rng.integers(2))} if kind == "avg_pool" else {}
 
     def made() -> Node:
-        found = function(turned, window, stride, padding, dilation, layout, **options)
-        return mg.where(mg.isfinite(found), found, 0.0)  # windows of padding alone
+        pooled = function(image, window, stride, padding, dilation, layout, **options)
+        return mg.where(mg.isfinite(pooled), pooled, 0.0)  # windows of padding alone
 
     _windowed(build, made, last)
 
@@ -155,11 +155,11 @@ def _gathered(build: Pairs) -> None:
 
 def _resized(build: Pairs) -> None:
     x = _image(build)
-    turned, last = _turned(build, x)
+    image, last = _turned(build, x)
     method = build.some(("nearest", "linear", "cubic"))
     corners = bool(build.rng.integers(2)) and method != "nearest"
     sizes = [int(e) for e in build.rng.integers(1, 9, x.ndim - 2)]
-    node = mg.resize(turned, sizes, method=method, align_corners=corners, channels_last=last)
+    node = mg.resize(image, sizes, method=method, align_corners=corners, channels_last=last)
     build.add(mg.moveaxis(node, -1, 1) if last else node)
 
 
@@ -216,14 +216,14 @@ def _attended(build: Pairs) -> None:
         mask = mg.constant(build.rng.uniform(size=(length, length)) < 0.7)
     elif which == 2:
         mask = _weights(build, heads, 1, length)
-    found = mg.scaled_dot_product_attention(
+    attended = mg.scaled_dot_product_attention(
         query, key, value, mask,
         causal=bool(build.rng.integers(2)),
         scale=build.some((None, 0.3)),
         algorithm=build.some(("auto", "full", "rows")),
         block=int(build.some((256, 3, 7))),
     )  # fmt: skip
-    build.add(mg.reshape(mg.swapaxes(found, 1, 2), (x.shape[0], length, -1)))
+    build.add(mg.reshape(mg.swapaxes(attended, 1, 2), (x.shape[0], length, -1)))
 
 
 def _unfolded(build: Pairs) -> None:

@@ -57,8 +57,8 @@ class ShapedBuilder(Builder):
             self.inputs.append(mg.input(f"x{i}", shape, dtype))
         self.inputs.append(mg.input("row", (self.dims[self.rng.integers(4)],), dtype))
         for i in range(2):
-            made = self.rng.uniform(-1.0, 1.0, self.dims[2:]).astype(dtype)
-            self.variables.append(mg.variable(f"v{i}", init=made))
+            value = self.rng.uniform(-1.0, 1.0, self.dims[2:]).astype(dtype)
+            self.variables.append(mg.variable(f"v{i}", init=value))
         self.positions = [mg.input(f"at{i}", (self.dims[i],), "int32") for i in (0, 2)]
         self.nodes += [*self.inputs, *self.variables]
         self.inputs += self.positions
@@ -92,14 +92,14 @@ class ShapedBuilder(Builder):
 
     def fed(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
         """Return an array for each input."""
-        found = []
+        feeds = []
         for node in self.inputs:
             shape = node.type.concrete(dict(sizes))
             if is_among(node, self.positions):
-                found.append(self.rng.integers(-9, 9, shape).astype(node.dtype))
+                feeds.append(self.rng.integers(-9, 9, shape).astype(node.dtype))
             else:
-                found.append(self.rng.uniform(-1.5, 1.5, shape).astype(node.dtype))
-        return found
+                feeds.append(self.rng.uniform(-1.5, 1.5, shape).astype(node.dtype))
+        return feeds
 
 
 def _copied(build: ShapedBuilder) -> Node:
@@ -143,8 +143,10 @@ def _scanned(build: ShapedBuilder) -> Node | None:
         return new, new * 2.0
 
     start = carries[build.rng.integers(len(carries))]
-    found: tuple[Node, Node] = mg.scan(step, start, xs, reverse=bool(build.rng.integers(2)))
-    return found[returned]
+    carry_and_rows: tuple[Node, Node] = mg.scan(
+        step, start, xs, reverse=bool(build.rng.integers(2))
+    )
+    return carry_and_rows[returned]
 
 
 def _branched(build: ShapedBuilder) -> Node:
@@ -191,8 +193,8 @@ def shaped_program(
     build.grow(operations)
     results = build.nodes[-4:]
     loss = sum((mg.mean(mg.tanh(node)) for node in results[1:]), mg.sum(mg.tanh(results[0])))
-    found = mg.grad(loss, build.variables, unused="zeros")
+    gradients = mg.grad(loss, build.variables, unused="zeros")
     first, second = build.variables
-    updates = {first: second - 0.1 * found[0], second: first + 0.5 * found[1]}
+    updates = {first: second - 0.1 * gradients[0], second: first + 0.5 * gradients[1]}
     outputs = [*results, *build.nodes[-8:-4:2], first]
     return Sized(build.inputs, outputs, updates, [build.fed(sizes) for sizes in build.sizes])

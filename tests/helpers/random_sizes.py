@@ -272,16 +272,16 @@ class Program:
             slopes = mg.grad(self.case.loss, self.wrt, unused="zeros")
             self.outputs += [self.case.loss, *slopes]
 
-    def at(self, sizes: Mapping[str, int], seed: int, chosen: Sequence[int]) -> Case:
+    def at(self, sizes: Mapping[str, int], seed: int, numbers: Sequence[int]) -> Case:
         """Return the program with feeds of some sizes, and NumPy's values of them."""
         rng = np.random.default_rng([seed, *sizes.values()])
         values = self.build.at(sizes, rng)
-        wanted = [*values.wanted, *([None] * len(self.outputs))]
+        expected = [*values.wanted, *([None] * len(self.outputs))]
         return dataclasses.replace(
             self.case,
-            outputs=[self.outputs[i] for i in chosen],
+            outputs=[self.outputs[i] for i in numbers],
             feeds=values.feeds,
-            wanted=[wanted[i] for i in chosen],
+            wanted=[expected[i] for i in numbers],
         )
 
     def largest(self, sizes: Mapping[str, int]) -> int:
@@ -321,10 +321,10 @@ class Trial:
             for dtype in ("float32", "float64")
         }
         own = programs[self.dtype]
-        chosen = range(len(own.outputs)) if self.outputs is None else self.outputs
-        if not chosen:
+        numbers = range(len(own.outputs)) if self.outputs is None else self.outputs
+        if not numbers:
             return None
-        outputs = [own.outputs[i] for i in chosen]
+        outputs = [own.outputs[i] for i in numbers]
         f = mg.function(own.case.inputs, outputs, device=device, skip=self.skip)
         for number, extents in enumerate((*self.sizes, self.sizes[0])):
             sizes = dict(zip(NAMES, extents, strict=True))
@@ -334,7 +334,7 @@ class Trial:
             except MagmagraphError:  # an extent divides by one that is zero
                 counts["without a size"] += 1
                 continue
-            wrong = self._call(f, programs, sizes, list(chosen), counts)
+            wrong = self._call(f, programs, sizes, list(numbers), counts)
             if wrong is not None:
                 return f"call {number} with {sizes}: {wrong}"
         return None
@@ -344,19 +344,19 @@ class Trial:
         f: Any,
         programs: Mapping[str, Program],
         sizes: Mapping[str, int],
-        chosen: Sequence[int],
+        numbers: Sequence[int],
         counts: Counter[str],
     ) -> str | None:
-        case = programs[self.dtype].at(sizes, self.seed, chosen)
+        case = programs[self.dtype].at(sizes, self.seed, numbers)
         refused = None
         try:
-            found = [_host(part) for part in f(*case.feeds)]
+            results = [_host(part) for part in f(*case.feeds)]
         except MagmagraphError as error:
             refused = str(error).splitlines()[0]
         if refused is not None:
             complete = all(
-                wanted is not None
-                for wanted, i in zip(case.wanted, chosen, strict=True)
+                expected is not None
+                for expected, i in zip(case.wanted, numbers, strict=True)
                 if programs[self.dtype].outputs[i] in programs[self.dtype].build.recipes
             )
             if " == " in refused:
@@ -368,16 +368,16 @@ class Trial:
             return None
         largest = programs[self.dtype].largest(sizes)
         judge = Judge(
-            lambda dtype: programs[dtype].at(sizes, self.seed, chosen), lambda _: [], largest
+            lambda dtype: programs[dtype].at(sizes, self.seed, numbers), lambda _: [], largest
         )
-        wrong = judge.against_numpy() or judge.judge(found, self.dtype)
+        wrong = judge.against_numpy() or judge.judge(results, self.dtype)
         counts["compared"] += 1
         exact = programs["float64"]
         if wrong is None and self.outputs is None and exact.wrt:
             finite = np.isfinite(judge.exact[-len(exact.wrt) - 1])
             if finite and exact.largest(sizes) <= SLOPED and self.seed % 4 == 0:
                 counts["sloped"] += 1
-                whole = exact.at(sizes, self.seed, chosen)
+                whole = exact.at(sizes, self.seed, numbers)
                 wrong = slope(whole, judge.exact[-len(exact.wrt) :], exact.wrt, self.seed)
         return wrong
 
@@ -454,8 +454,8 @@ def minimized(one: Trial, device: str, seconds: float = 20.0) -> Trial:
 def described(one: Trial, wrong: str) -> str:
     """Return a failure as text: the call that makes it again, the graph, what is wrong."""
     program = Program(one.domain, one.seed, one.dtype, one.operations)
-    chosen = range(len(program.outputs)) if one.outputs is None else one.outputs
-    graph = freeze(program.case.inputs, [program.outputs[i] for i in chosen])
+    numbers = range(len(program.outputs)) if one.outputs is None else one.outputs
+    graph = freeze(program.case.inputs, [program.outputs[i] for i in numbers])
     return f"{one}\n{dump(graph)}\n{wrong}\n"
 
 

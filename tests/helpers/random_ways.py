@@ -31,8 +31,8 @@ Way = Callable[[Case, np.random.Generator], Made | None]
 
 
 def floats_of(case: Case) -> list[Node]:
-    found = set(gradients(case))
-    return [n for n in case.inputs if n in found]
+    differentiable = set(gradients(case))
+    return [n for n in case.inputs if n in differentiable]
 
 
 def _stacked(case: Case, rng: np.random.Generator, count: int) -> list[list[np.ndarray]]:
@@ -62,12 +62,12 @@ def _reached(case: Case, target: Sequence[Node]) -> list[Node]:
 def cut(case: Case) -> Case | None:
     """Return the case with the inputs that its outputs and loss read, if any."""
     target = [*case.outputs, *([case.loss] if case.loss is not None else [])]
-    kept = _reached(case, target)
+    read_inputs = _reached(case, target)
     loss = case.loss
-    if not kept or loss is None or not set(kept) <= set(_reached(case, [loss])):
+    if not read_inputs or loss is None or not set(read_inputs) <= set(_reached(case, [loss])):
         return None
-    feeds = [f for n, f in zip(case.inputs, case.feeds, strict=True) if is_among(n, kept)]
-    return Case(kept, case.outputs, feeds, loss)
+    feeds = [f for n, f in zip(case.inputs, case.feeds, strict=True) if is_among(n, read_inputs)]
+    return Case(read_inputs, case.outputs, feeds, loss)
 
 
 def _fresh(case: Case, *ahead: int) -> list[Node]:
@@ -95,13 +95,13 @@ def mapped(case: Case, rng: np.random.Generator) -> Made | None:
     more = {n: mg.input(f"{n.name}_more", (3, *n.shape), n.dtype) for n in varied}
     outputs = mg.vmap(target, more)
     singles = [interpreted(short.inputs, target, feeds) for feeds in stacks]
-    wanted = [np.stack([single[i] for single in singles]) for i in range(len(target))]
+    expected = [np.stack([single[i] for single in singles]) for i in range(len(target))]
     inputs = [more.get(n, n) for n in short.inputs]
     feeds = [
         np.stack([s[i] for s in stacks]) if n in more else stacks[0][i]
         for i, n in enumerate(short.inputs)
     ]
-    return Made(inputs, outputs, feeds, wanted)
+    return Made(inputs, outputs, feeds, expected)
 
 
 def looped(case: Case, rng: np.random.Generator) -> Made | None:
@@ -114,8 +114,8 @@ def looped(case: Case, rng: np.random.Generator) -> Made | None:
     checkpoint = [False, True, 2, "sqrt"][rng.integers(3)]
 
     def step(carry: Node, xs: Any) -> tuple[Node, Any]:
-        found = program_at(short, [short.loss, *short.outputs[-2:]], xs)
-        return carry + found[0], (found[1:])
+        results = program_at(short, [short.loss, *short.outputs[-2:]], xs)
+        return carry + results[0], (results[1:])
 
     total, rows = mg.scan(
         step, mg.constant(0.0, short.loss.dtype), more, reverse=bool(rng.integers(2)),
@@ -126,10 +126,10 @@ def looped(case: Case, rng: np.random.Generator) -> Made | None:
     own = [n for n in short.inputs if is_among(n, floats_of(short))]
     inner = mg.grad(short.loss, own, unused="zeros")
     each = [interpreted(short.inputs, [short.loss, *short.outputs[-2:], *inner], f) for f in stacks]
-    wanted = [np.stack([e[i] for e in each]) for i in range(len(each[0]))]
-    wanted[0] = wanted[0].sum(0)
+    expected = [np.stack([e[i] for e in each]) for i in range(len(each[0]))]
+    expected[0] = expected[0].sum(0)
     feeds = [np.stack([s[i] for s in stacks]) for i in range(len(short.inputs))]
-    return Made(more, outputs, feeds, wanted)
+    return Made(more, outputs, feeds, expected)
 
 
 def branched(case: Case, rng: np.random.Generator) -> Made | None:
@@ -151,13 +151,13 @@ def branched(case: Case, rng: np.random.Generator) -> Made | None:
     chosen_place = int(rng.integers(2))
     branches = [other, other]
     branches[chosen_place] = chosen
-    found = mg.switch(which, branches, *more)
+    results = mg.switch(which, branches, *more)
     wrt = [m for m, n in zip(more, short.inputs, strict=True) if is_among(n, own)]
-    outputs = [*found, *mg.grad(found[0], wrt, unused="zeros")]
-    wanted = interpreted(
+    outputs = [*results, *mg.grad(results[0], wrt, unused="zeros")]
+    expected = interpreted(
         short.inputs, [*target, *mg.grad(short.loss, own, unused="zeros")], short.feeds
     )
-    return Made([which, *more], outputs, [np.int32(chosen_place), *short.feeds], wanted)
+    return Made([which, *more], outputs, [np.int32(chosen_place), *short.feeds], expected)
 
 
 def recomputed(case: Case, rng: np.random.Generator) -> Made | None:
@@ -171,16 +171,16 @@ def recomputed(case: Case, rng: np.random.Generator) -> Made | None:
     if rng.uniform() < 0.5:
         inputs = short.inputs
         policy = ("nothing", "contractions")[rng.integers(2)]
-        found = mg.checkpoint(lambda *xs: program_at(short, target, xs), policy=policy)(*inputs)
+        results = mg.checkpoint(lambda *xs: program_at(short, target, xs), policy=policy)(*inputs)
     else:
         inputs = _fresh(short)
-        found = mg.op_from_graph(short.inputs, target, name="whole")(*inputs)
+        results = mg.op_from_graph(short.inputs, target, name="whole")(*inputs)
     wrt = [m for m, n in zip(inputs, short.inputs, strict=True) if is_among(n, own)]
-    loss = mg.tanh(found[0]) + found[0]
+    loss = mg.tanh(results[0]) + results[0]
     plain = mg.tanh(short.loss) + short.loss
     plain_all = [plain, *outputs, *mg.grad(plain, own, unused="zeros")]
-    made = [loss, *found[1:], *mg.grad(loss, wrt, unused="zeros")]
-    return Made(inputs, made, short.feeds, interpreted(short.inputs, plain_all, short.feeds))
+    all_outputs = [loss, *results[1:], *mg.grad(loss, wrt, unused="zeros")]
+    return Made(inputs, all_outputs, short.feeds, interpreted(short.inputs, plain_all, short.feeds))
 
 
 def forwards(case: Case, rng: np.random.Generator) -> Made | None:
@@ -194,8 +194,8 @@ def forwards(case: Case, rng: np.random.Generator) -> Made | None:
     ways = [_direction(rng, n) for n in own]
     along_nodes = [mg.input(f"{n.name}_way", n.shape, n.dtype) for n in own]
     outputs = [mg.jvp(short.loss, own, along_nodes, unused="zeros")]
-    found = interpreted(short.inputs, mg.grad(short.loss, own, unused="zeros"), short.feeds)
-    along = sum(float(np.sum(np.real(np.conj(g) * w))) for g, w in zip(found, ways, strict=True))
+    slopes = interpreted(short.inputs, mg.grad(short.loss, own, unused="zeros"), short.feeds)
+    along = sum(float(np.sum(np.real(np.conj(g) * w))) for g, w in zip(slopes, ways, strict=True))
     return Made(
         [*short.inputs, *along_nodes],
         [o[1] if isinstance(o, tuple) else o for o in outputs],
@@ -226,9 +226,9 @@ def twice(case: Case, rng: np.random.Generator) -> Made | None:
     gradient = mg.grad(short.loss, own, unused="zeros")
 
     def at(h: float) -> list[np.ndarray]:
-        moved = dict(zip(short.inputs, short.feeds, strict=True))
-        moved.update({n: moved[n] + h * w for n, w in zip(own, ways, strict=True)})
-        return interpreted(short.inputs, gradient, list(moved.values()))
+        feeds = dict(zip(short.inputs, short.feeds, strict=True))
+        feeds.update({n: feeds[n] + h * w for n, w in zip(own, ways, strict=True)})
+        return interpreted(short.inputs, gradient, list(feeds.values()))
 
     def differences(h: float) -> list[np.ndarray]:
         return [
@@ -236,8 +236,8 @@ def twice(case: Case, rng: np.random.Generator) -> Made | None:
             for a, b, c, d in zip(at(-h), at(h), at(-2.0 * h), at(2.0 * h), strict=True)
         ]
 
-    wanted, again = differences(1e-3), differences(4e-4)
-    for a, b in zip(wanted, again, strict=True):
+    expected, again = differences(1e-3), differences(4e-4)
+    for a, b in zip(expected, again, strict=True):
         if not np.allclose(a, b, rtol=1e-5, atol=1e-5):
             return None  # a kink between
     return Made([*short.inputs, *along], outputs, [*short.feeds, *ways], again)

@@ -67,7 +67,7 @@ def train(
 ) -> tuple[dict[int, Parameters], list[float]]:
     """Return the parameters after the steps in `keep`, and the loss before every step."""
     parameters = [p.astype(np.float64) for p in initial]
-    kept: dict[int, Parameters] = {}
+    snapshots: dict[int, Parameters] = {}
     losses = []
     for step, (x, labels) in enumerate(batches, start=1):
         loss, gradients = loss_and_gradients(parameters, x.astype(np.float64), labels)
@@ -76,5 +76,5 @@ def train(
             p - rate * (g + weight_decay * p) for p, g in zip(parameters, gradients, strict=True)
         ]
         if step in keep:
-            kept[step] = [p.copy() for p in parameters]
-    return kept, losses
+            snapshots[step] = [p.copy() for p in parameters]
+    return snapshots, losses

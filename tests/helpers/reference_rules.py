@@ -160,8 +160,8 @@ RULES = {
 }
 
 
-def close(found, expected, dtype="float64", scale=10.0):
+def close(result, expected, dtype="float64", scale=10.0):
     """Compare parameters; a few steps of a division by small roots multiply the rounding."""
     for name, right in expected.items():
         table = tolerance(canonical(dtype), "reassoc")
-        assert table.close(found[name].value, right, scale), (name, found[name].value, right)
+        assert table.close(result[name].value, right, scale), (name, result[name].value, right)

@@ -51,8 +51,8 @@ def make_body(operands: Sequence[Any], build: Build) -> Graph:
             spec[0], tuple
         ) else (spec, "float32")
         leaves.append(parameter(i, Type(canonical(dtype), shape)))
-    made = build(*leaves)
-    outputs = list(made) if isinstance(made, (tuple, list)) else [made]
+    built_nodes = build(*leaves)
+    outputs = list(built_nodes) if isinstance(built_nodes, (tuple, list)) else [built_nodes]
     return freeze(leaves, outputs)
 
 
@@ -93,13 +93,13 @@ def interpreted(body: Graph, arrays: Sequence[np.ndarray], sizes: Mapping[str, i
 
 def empty_results(body: Graph, sizes: Mapping[str, int]) -> list[np.ndarray]:
     """Return arrays for the results, filled with what no kernel should leave there."""
-    made = []
+    arrays = []
     for node in body.outputs:
         shape = node.type.concrete(dict(sizes))
         count = math.prod(shape) * node.dtype.itemsize
         filler = 1 if node.dtype.kind == "b" else 0xA5
-        made.append(np.full(count, filler, np.uint8).view(node.dtype).reshape(shape))
-    return made
+        arrays.append(np.full(count, filler, np.uint8).view(node.dtype).reshape(shape))
+    return arrays
 
 
 def compiled(
@@ -111,9 +111,9 @@ def compiled(
     kernels: Kernels | None = None,
 ) -> None:
     """Run several bodies as one compiled kernel."""
-    made = Kernels() if kernels is None else kernels
-    made.build([tuple(bodies)])
-    function, numbers = made.bind(tuple(bodies), sizes, threads)
+    library = Kernels() if kernels is None else kernels
+    library.build([tuple(bodies)])
+    function, numbers = library.bind(tuple(bodies), sizes, threads)
     scratch = sum(
         dims.evaluate(region_of(body).workspace(threads), dict(sizes)) for body in bodies
     )
@@ -121,7 +121,7 @@ def compiled(
     workspace = aligned_empty(scratch + guard)
     workspace[...] = 0xFF
     cells = [*map(address_of, operands), *map(address_of, results), address_of(workspace)]
-    Program([(function, [*cells, *numbers])], keep=made).run()
+    Program([(function, [*cells, *numbers])], keep=library).run()
     assert (workspace[scratch:] == 0xFF).all(), "a kernel wrote behind its workspace"
 
 
@@ -137,13 +137,13 @@ def in_tiles(
 
 def assert_close(
     body: Graph,
-    got: Sequence[np.ndarray],
+    results: Sequence[np.ndarray],
     wanted: Sequence[np.ndarray],
     numerics: str,
     what: str,
 ) -> None:
     """Compare results by the tolerance table; whole numbers exactly."""
-    for i, (node, actual, expected) in enumerate(zip(body.outputs, got, wanted, strict=True)):
+    for i, (node, actual, expected) in enumerate(zip(body.outputs, results, wanted, strict=True)):
         assert actual.shape == expected.shape
         if not is_float(node.dtype):
             np.testing.assert_array_equal(actual, expected, err_msg=f"{what}, output {i}")

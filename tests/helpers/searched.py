@@ -24,9 +24,9 @@ def noted(trial: Any, folder: str) -> float:
 
 def slow(trial: Any, folder: str, seconds: float) -> float:
     """Return what `noted` does, some time later."""
-    found = noted(trial, folder)
+    value = noted(trial, folder)
     time.sleep(seconds)
-    return found
+    return value
 
 
 def troubled(trial: Any) -> float:
@@ -57,8 +57,8 @@ def killed_once(trial: Any, folder: str) -> float:
 def counted(trial: Any) -> dict[str, float]:
     """Return the bowl, and how many threads numerical libraries were told to take."""
     names = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    told = {int(os.environ.get(name, 0)) for name in names}
-    return {"loss": bowl(trial), "threads": float(max(told) if len(told) == 1 else -1)}
+    counts = {int(os.environ.get(name, 0)) for name in names}
+    return {"loss": bowl(trial), "threads": float(max(counts) if len(counts) == 1 else -1)}
 
 
 def curve(trial: Any) -> dict[str, float]:

@@ -39,8 +39,8 @@ def run(program: Program, feeds: Sequence[np.ndarray], steps: int, strategy: Any
     """Build a program and call it some times."""
     inputs, outputs, updates, watched = program
     function = mg.function(inputs, outputs, updates=updates, device="cpu", distribute=strategy)
-    results = [[np.asarray(found) for found in function(*feeds)] for _ in range(steps)]
-    return Run(results, [held.value for held in watched], function)
+    results = [[np.asarray(part) for part in function(*feeds)] for _ in range(steps)]
+    return Run(results, [variable.value for variable in watched], function)
 
 
 def several(
@@ -63,8 +63,8 @@ def several(
 
 def alone(build: Build, feeds: Sequence[np.ndarray], steps: int = 3) -> Run:
     """Run a program in one process that has all rows."""
-    (found,) = mg.distributed.threads(1, lambda: run(build(), feeds, steps, None))
-    return found
+    (lone_run,) = mg.distributed.threads(1, lambda: run(build(), feeds, steps, None))
+    return lone_run
 
 
 def assert_same(
@@ -72,16 +72,16 @@ def assert_same(
 ) -> None:
     """Compare each step's results and the variables of all ranks with those of one process."""
     rtol, atol = tolerance
-    for (begin, end), found in zip(cuts, ranks, strict=True):
-        for wanted, given in zip(one.results, found.results, strict=True):
-            for whole, part in zip(wanted, given, strict=True):
+    for (begin, end), rank_run in zip(cuts, ranks, strict=True):
+        for wholes, parts in zip(one.results, rank_run.results, strict=True):
+            for whole, part in zip(wholes, parts, strict=True):
                 if whole.shape != part.shape:
                     pairs = zip(whole.shape, part.shape, strict=True)
                     axis = next(i for i, (a, b) in enumerate(pairs) if a != b)
                     whole = np.take(whole, range(begin, end), axis=axis)
                 np.testing.assert_allclose(part, whole, rtol=rtol, atol=atol)
-        for wanted_value, value in zip(one.values, found.values, strict=True):
+        for wanted_value, value in zip(one.values, rank_run.values, strict=True):
             np.testing.assert_allclose(value, wanted_value, rtol=rtol, atol=atol)
-    for found in ranks[1:]:  # all ranks hold the same bits
-        for first, other in zip(ranks[0].values, found.values, strict=True):
+    for rank_run in ranks[1:]:  # all ranks hold the same bits
+        for first, other in zip(ranks[0].values, rank_run.values, strict=True):
             np.testing.assert_array_equal(first, other)

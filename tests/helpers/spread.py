@@ -12,9 +12,9 @@ import magmagraph as mg
 from magmagraph.dtypes import tolerance
 
 
-def close(found: Any, wanted: Any) -> None:
-    limit = tolerance(np.asarray(wanted).dtype, "reassoc")
-    np.testing.assert_allclose(found, wanted, limit.relative, limit.absolute)
+def close(result: Any, expected: Any) -> None:
+    limit = tolerance(np.asarray(expected).dtype, "reassoc")
+    np.testing.assert_allclose(result, expected, limit.relative, limit.absolute)
 
 
 def layers(rng: np.random.Generator, widths: list[int]) -> list[list[np.ndarray]]:
@@ -30,17 +30,17 @@ def network(
     """Return a step of a network of dense layers in float64, and its variables."""
     x = mg.input("x", shape=("batch", values[0][0].shape[0]), dtype="float64")
     y = mg.input("y", shape=("batch", values[-1][0].shape[1]), dtype="float64")
-    held = [
+    layers = [
         [mg.var(f"{'Wb'[i]}{n}", init=value) for i, value in enumerate(pair)]
         for n, pair in enumerate(values)
     ]
     out = x
-    for n, (weight, bias) in enumerate(held):
+    for n, (weight, bias) in enumerate(layers):
         out = out @ weight + bias
-        if n < len(held) - 1:
+        if n < len(layers) - 1:
             out = mg.tanh(out)
     loss = mg.mean((out - y) ** 2)
-    flat = [variable for pair in held for variable in pair]
+    flat = [variable for pair in layers for variable in pair]
     step = optimizer().step(loss, flat, inputs=[x, y], outputs=[loss, out], distribute=strategy)
     return step, flat
 
@@ -52,13 +52,13 @@ def trained(
     make: Callable[[], Any] | None = None,
 ) -> tuple[list[float], list[np.ndarray], Any]:
     strategy = None if make is None else make()
-    step, held = network(values, optimizer, strategy)
+    step, variables = network(values, optimizer, strategy)
     place, parts = (0, 1) if strategy is None else strategy.shard()
     losses = []
     for x, y in batches:
         own = slice(place * len(x) // parts, (place + 1) * len(x) // parts)
         losses.append(float(step(x[own], y[own])[0]))
-    return losses, [variable.value for variable in held], step
+    return losses, [variable.value for variable in variables], step
 
 
 OPTIMIZERS = {

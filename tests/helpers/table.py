@@ -29,8 +29,8 @@ PUBLIC: dict[str, Record] = {
 
 def together(cases: Iterable[Case], count: int) -> list[list[Case]]:
     """Return cases in groups: the tests of one compile, since starting a compiler takes long."""
-    given = list(cases)
-    return [given[i : i + count] for i in range(0, len(given), count)]
+    all_cases = list(cases)
+    return [all_cases[i : i + count] for i in range(0, len(all_cases), count)]
 
 
 @contextmanager
@@ -88,12 +88,12 @@ def sample_of(name: str, i: int) -> tuple[Record, Sample]:
 
 def some_samples(record: Record, which: str) -> list[int]:
     """Return the numbers of "all" samples, or of the "first" of each set of operands' dtypes."""
-    found: dict[Any, int] = {}
+    numbers: dict[Any, int] = {}
     for i, sample in enumerate(record.tests.samples() if record.tests.samples is not None else ()):
         parts = flattened(sample.inputs)
         dtypes = frozenset(v.dtype for v in parts if isinstance(v, (np.ndarray, np.generic)))
-        found.setdefault(dtypes if which == "first" else i, i)
-    return list(found.values())
+        numbers.setdefault(dtypes if which == "first" else i, i)
+    return list(numbers.values())
 
 
 # `make test` takes the first sample of each record and dtype, `make test-all` all of them.
@@ -134,10 +134,10 @@ def rounded(operands: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
             return value
         if not is_complex(dtype):
             return value.astype(dtype)
-        turned = np.cos(np.arange(1.0, 1.0 + value.size)).reshape(value.shape)
-        made = np.empty(value.shape, dtype=dtype)
-        made.real, made.imag = value, 0.45 + 0.25 * turned  # away from cuts, poles and zeros
-        return made
+        phases = np.cos(np.arange(1.0, 1.0 + value.size)).reshape(value.shape)
+        numbers = np.empty(value.shape, dtype=dtype)
+        numbers.real, numbers.imag = value, 0.45 + 0.25 * phases  # away from cuts, poles and zeros
+        return numbers
 
     return mapped(operands, change)
 
@@ -171,9 +171,9 @@ def awkward(array: Any) -> Any:
         return array
     wide = np.empty((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
     wide[...] = array.dtype.type(1)
-    held = np.asfortranarray(wide)[..., 1::2]
-    held[...] = array
-    return held
+    strided = np.asfortranarray(wide)[..., 1::2]
+    strided[...] = array
+    return strided
 
 
 def results(value: Any) -> list[Any]:

@@ -174,8 +174,8 @@ class VAE(nn.Module):
                                     nn.ConvTranspose2d(4, 1, 4, 2, 1), nn.Sigmoid())  # fmt: skip
 
     def forward(self, x: Any, noise: Any) -> Any:
-        mean, spread = self.encode(x).chunk(2, -1)
-        return self.decode(mean + noise * torch.exp(0.5 * spread))
+        mean, log_variance = self.encode(x).chunk(2, -1)
+        return self.decode(mean + noise * torch.exp(0.5 * log_variance))
 
 
 class DLRM(nn.Module):
@@ -209,9 +209,9 @@ class Diffusion(nn.Module):
     def forward(self, x: Any, t: Any) -> Any:
         rates = torch.exp(torch.arange(4) * (-math.log(1e4) / 4))
         angles = t[:, None] * rates
-        told = self.time(torch.cat([torch.sin(angles), torch.cos(angles)], -1))
+        time_features = self.time(torch.cat([torch.sin(angles), torch.cos(angles)], -1))
         first = self.first(x)
-        h = functional.silu(self.norm1(self.down(first))) + told[:, :, None, None]
+        h = functional.silu(self.norm1(self.down(first))) + time_features[:, :, None, None]
         h = h + self.attention(h.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(h.shape)
         h = functional.silu(self.norm2(self.middle(h)))
         h = functional.interpolate(h, scale_factor=2.0, mode="nearest")

@@ -31,8 +31,10 @@ def table(name: str, function: str, **keys: Any) -> str:
     arguments = keys.pop("arguments", None)
     lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     if arguments:
-        given = ", ".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in arguments.items())
-        lines.append(f"arguments = {{{given}}}")
+        arguments_text = ", ".join(
+            f"{json.dumps(k)} = {json.dumps(v)}" for k, v in arguments.items()
+        )
+        lines.append(f"arguments = {{{arguments_text}}}")
     return "\n".join(lines) + "\n"
 
 

@@ -70,8 +70,8 @@ def test_every_record_declares_its_attributes(name: str) -> None:
     whole = {key: example(attribute.expected) for key, attribute in schema.attributes.items()}
     assert schema.fault(whole) is None
     for key, attribute in schema.attributes.items():
-        lacking = {other: value for other, value in whole.items() if other != key}
-        assert (schema.fault(lacking) is None) is not attribute.required
+        remaining = {other: value for other, value in whole.items() if other != key}
+        assert (schema.fault(remaining) is None) is not attribute.required
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -192,12 +192,12 @@ def test_a_text_brings_no_expression_of_a_kernel() -> None:
 
 def sources(graph: Graph) -> list[str]:
     """Return the C and the CUDA that are generated for a graph's body."""
-    made = []
+    texts = []
     region = analyze(graph)
     if isinstance(region, Region):
-        made.append(step_code((graph,)).text())
-        made.append(RegionKernels(region).source)
-    return made
+        texts.append(step_code((graph,)).text())
+        texts.append(RegionKernels(region).source)
+    return texts
 
 
 def _changed(graph: Graph, node: Node, attrs: dict[str, Any]) -> Graph:
@@ -220,12 +220,14 @@ def test_no_source_holds_what_a_graph_says(names: list[str]) -> None:
     for name in names:
         record, sample = sample_of(name, 0)
         operands, feeds = leaves(sample.inputs)
-        made = [n for n in results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
+        built_nodes = [n for n in results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
                 if isinstance(n, Node) and not isinstance(n.type, tuple)]  # fmt: skip
-        if not made or any(isinstance(node.type, tuple) for node in topological(made)):
+        if not built_nodes or any(
+            isinstance(node.type, tuple) for node in topological(built_nodes)
+        ):
             continue  # an operation with several results is no part of a region
-        known = set(topological(made))
-        body = _body([leaf for leaf in feeds if leaf in known], made)
+        nodes = set(topological(built_nodes))
+        body = _body([leaf for leaf in feeds if leaf in nodes], built_nodes)
         for node in [n for n in body.nodes if n.inputs or n.op is CONSTANT][:3]:
             for key in (*node.attrs, "value", "dim"):
                 for value in (STRINGS[0], np.array(STRINGS[1])):

@@ -69,9 +69,9 @@ def test_python_types_and_short_names() -> None:
 def test_unknown_dtypes(wrong: Any) -> None:
     with pytest.raises(DTypeError) as caught:
         canonical(wrong)
-    shown = wrong.name if isinstance(wrong, np.dtype) else wrong
+    name = wrong.name if isinstance(wrong, np.dtype) else wrong
     assert str(caught.value) == (
-        f"{shown!r} is not a dtype that exists here\n"
+        f"{name!r} is not a dtype that exists here\n"
         "  expected: one of complex128, complex64, float64, float32, float16, bfloat16, "
         "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
         + ("\n  try: the extents of a shape as one tuple" if wrong == 3 else "")

@@ -194,8 +194,8 @@ def check_positions() -> None:
                 (f"scatter_rows(%2, %1, %0, mode='{mode}') : float32[3, 4]", ROWS + added),
                 (f"update(%0, %1, %2, how='set', mode='{mode}') : float32[3, 4]", replaced),
             ):
-                given = run(program(*leaves, call), ROWS, positions, ONES)
-                np.testing.assert_array_equal(given, expected, f"{call} at {positions}")
+                result = run(program(*leaves, call), ROWS, positions, ONES)
+                np.testing.assert_array_equal(result, expected, f"{call} at {positions}")
 
 
 def check_empty_axes() -> None:
@@ -226,13 +226,13 @@ def check_pivots() -> None:
                 run(permuted, pivots)
             for matrices in (np.eye(3), np.stack([np.eye(3)] * 2)):
                 lead = "2, " * (matrices.ndim - 2)
-                given = np.stack([pivots] * 2) if lead else pivots
+                batch = np.stack([pivots] * 2) if lead else pivots
                 types = (f"float64[{lead}3, 3]", f"{dtype}[{lead}3]")
                 with pytest.raises(LinAlgError, match="inv: pivots from"):
-                    run(inverted(*types), matrices, given)
+                    run(inverted(*types), matrices, batch)
                 text = solved(*types, FACTORS[2], made=f"float64[{lead}3, 1]")
                 with pytest.raises(LinAlgError, match="solve: pivots from"):
-                    run(text, matrices, given, side)
+                    run(text, matrices, batch, side)
     with pytest.raises(ShapeError, match="3 pivots for 1 rows"):
         run(program(*inputs("int32[3]"), "pivots_permutation(%0, rows=1) : int32[1]"),
             np.zeros(3, np.int32))  # fmt: skip
@@ -242,8 +242,8 @@ def check_windows() -> None:
     """Find nothing at positions that no window has."""
     for hostile in (-1, 4, 2**31 - 1, -(2**31)):
         positions = np.full((1, 1, 2, 2), hostile, np.int32)
-        given = run(picked("int32[1, 1, 2, 2]"), np.ones((1, 1, 4, 4), np.float32), positions)
-        assert not given.any()
+        result = run(picked("int32[1, 1, 2, 2]"), np.ones((1, 1, 4, 4), np.float32), positions)
+        assert not result.any()
         text = spread("float32[1, 1, 2, 2]", "int32[1, 1, 2, 2]", 4)
         assert not run(text, np.ones((1, 1, 2, 2), np.float32), positions).any()
 
@@ -294,10 +294,10 @@ def test_hostile_pivots_and_positions_on_a_device() -> None:
     with pytest.raises(LinAlgError, match="solve: pivots from"):
         solve(np.eye(3), np.array([0, 2**30, 2], np.int32), np.ones((3, 1)))
     leaves = inputs("float32[3, 4]", "int64[4]")
-    taken = load(program(*leaves, "take(%0, %1, axis=0, mode='clip') : float32[4, 4]"))
+    graph = load(program(*leaves, "take(%0, %1, axis=0, mode='clip') : float32[4, 4]"))
     positions = np.array(POSITIONS["int64"])
-    given = mg.function(list(taken.inputs), taken.outputs[0], device="cuda")(ROWS, positions)
-    np.testing.assert_array_equal(np.asarray(given.get()), ROWS[settled(positions, 3, "clip")])
+    result = mg.function(list(graph.inputs), graph.outputs[0], device="cuda")(ROWS, positions)
+    np.testing.assert_array_equal(np.asarray(result.get()), ROWS[settled(positions, 3, "clip")])
 
 
 if __name__ == "__main__":

@@ -96,11 +96,11 @@ def test_subscripts_are_numpys(key: Any, extent: int) -> None:
     data = np.arange(2.0 * extent).reshape(extent, 2)
     fixed = mg.input("x", data.shape, "float64")
     np.testing.assert_array_equal(value(mg.index(fixed, key), {fixed: data}), data[key])
-    named = mg.input("x", ("n", 2), "float64")
-    node = mg.index(named, key)
+    rows = mg.input("x", ("n", 2), "float64")
+    node = mg.index(rows, key)
     if holds(node, n=extent):
-        found = value(node, {named: data})
-        np.testing.assert_array_equal(found, data[key])
+        result = value(node, {rows: data})
+        np.testing.assert_array_equal(result, data[key])
     else:  # only where the extent is too short for the slice to have its exact extent
         assert isinstance(key, slice)
         assert extent < 3
@@ -154,8 +154,8 @@ def test_an_array_of_positions_may_be_computed() -> None:
     node = x[at]
     assert node.shape == (Dim("k"), 2)
     data = np.arange(8.0).reshape(4, 2)
-    found = value(node, {x: data, at: np.array([3, -4, 9], np.int32)})
-    np.testing.assert_array_equal(found, data[[3, 0, 3]])
+    result = value(node, {x: data, at: np.array([3, -4, 9], np.int32)})
+    np.testing.assert_array_equal(result, data[[3, 0, 3]])
 
 
 @pytest.mark.parametrize(
@@ -196,21 +196,21 @@ def test_place_is_the_inverse_of_slice(rng: np.random.Generator) -> None:
     for steps in itertools.product((1, 2, -1, -2), repeat=2):
         starts = tuple(0 if s > 0 else e - 1 for s, e in zip(steps, data.shape, strict=True))
         shape = tuple(-(-e // abs(s)) for s, e in zip(steps, data.shape, strict=True))
-        taken = SLICE(x, starts=starts, steps=steps, shape=shape)
-        put = PLACE(taken, starts=starts, steps=steps, shape=data.shape, value=-1.0)
+        part = SLICE(x, starts=starts, steps=steps, shape=shape)
+        placed = PLACE(part, starts=starts, steps=steps, shape=data.shape, value=-1.0)
         expected = np.full(data.shape, -1.0)
         window = tuple(slice(None, None, step) for step in steps)
         expected[window] = data[window]
-        np.testing.assert_array_equal(value(put, {x: data}), expected)
+        np.testing.assert_array_equal(value(placed, {x: data}), expected)
 
 
 def test_positions_outside_are_refused() -> None:
     x = mg.input("x", (4,))
     with pytest.raises(ShapeError, match="slice: positions 2 to 4 of axis 0 lie outside"):
         cut(x, 0, 2, 3)
-    named = cut(mg.input("x", ("n",)), 0, 2, 3)
-    assert holds(named, n=5)
-    assert not holds(named, n=4)
+    part = cut(mg.input("x", ("n",)), 0, 2, 3)
+    assert holds(part, n=5)
+    assert not holds(part, n=4)
 
 
 def test_interning_keeps_constraints() -> None:
@@ -273,8 +273,8 @@ def test_concatenate_of_a_stranger() -> None:
 
 
 def test_concatenate_promotes() -> None:
-    joined = mg.concatenate([mg.constant([1, 2]), mg.constant([0.5])])
-    assert joined.dtype == np.float32
+    both = mg.concatenate([mg.constant([1, 2]), mg.constant([0.5])])
+    assert both.dtype == np.float32
 
 
 # Positions.
@@ -285,17 +285,17 @@ def test_take_of_numpys_semantics() -> None:
     x, at = mg.input("x", data.shape, "float64"), mg.input("at", (2, 2), "int64")
     positions = np.array([[0, -1], [3, -4]])
     for axis in (0, 1, None):
-        wanted = positions % 3 if axis == 1 else positions
-        found = value(mg.take(x, at, axis), {x: data, at: wanted})
-        np.testing.assert_array_equal(found, np.take(data, wanted, axis))
+        within = positions % 3 if axis == 1 else positions
+        result = value(mg.take(x, at, axis), {x: data, at: within})
+        np.testing.assert_array_equal(result, np.take(data, within, axis))
 
 
 def test_take_outside_is_the_nearest() -> None:
     data = np.arange(4.0)
     x, at = mg.input("x", (4,), "float64"), mg.input("at", (4,), "int64")
     positions = np.array([-9, -4, 4, 100])
-    found = value(mg.take(x, at), {x: data, at: positions})
-    np.testing.assert_array_equal(found, [0.0, 0.0, 3.0, 3.0])
+    result = value(mg.take(x, at), {x: data, at: positions})
+    np.testing.assert_array_equal(result, [0.0, 0.0, 3.0, 3.0])
     wrapped = value(mg.take(x, at, mode="wrap"), {x: data, at: positions})
     np.testing.assert_array_equal(wrapped, data[positions % 4])
 
@@ -318,8 +318,8 @@ def test_arange_of_names() -> None:
     assert value(mg.arange(2**40, 2**40 + 2)).dtype == np.int64
     x = mg.input("x", ("n",))
     node = mg.arange(N, 0, -2) + mg.cast(x[::2], "int32") * 0
-    found = value(node, {x: np.zeros(5, np.float32)})
-    np.testing.assert_array_equal(found, [5, 3, 1])
+    result = value(node, {x: np.zeros(5, np.float32)})
+    np.testing.assert_array_equal(result, [5, 3, 1])
 
 
 def test_argsort_is_stable() -> None:

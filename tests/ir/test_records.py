@@ -41,9 +41,9 @@ class Plain:
 
 
 def test_it_is_made_and_told_as_a_dataclass_is() -> None:
-    for made in (Point(1, (2,)), Point(x=1, y=(2,)), Point(1, y=(2,), label="none")):
-        assert (made.x, made.y, made.label) == (1, (2,), "none")
-        assert repr(made) == repr(Plain(1, (2,))).replace("Plain", "Point")
+    for point in (Point(1, (2,)), Point(x=1, y=(2,)), Point(1, y=(2,), label="none")):
+        assert (point.x, point.y, point.label) == (1, (2,), "none")
+        assert repr(point) == repr(Plain(1, (2,))).replace("Plain", "Point")
     assert [f.name for f in fields(Point)] == [f.name for f in fields(Plain)]
     assert Point.__match_args__ == Plain.__match_args__
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'"):
@@ -64,26 +64,26 @@ def test_equal_fields_make_equal_records_unless_each_is_its_own() -> None:
 
 
 def test_nothing_of_it_changes() -> None:
-    made = Point(1, (2,))
+    point = Point(1, (2,))
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
-        made.x = 2  # type: ignore[misc]
+        point.x = 2  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
-        del made.x  # type: ignore[misc]
-    assert replace(made, x=5) == Point(5, (2,))
-    assert made == Point(1, (2,))
+        del point.x  # type: ignore[misc]
+    assert replace(point, x=5) == Point(5, (2,))
+    assert point == Point(1, (2,))
 
 
 def test_it_is_copied_and_pickled() -> None:
-    made = Point(1, (2,), "here")
-    assert pickle.loads(pickle.dumps(made)) == made
-    assert copy.deepcopy(made) == copy.copy(made) == made
+    point = Point(1, (2,), "here")
+    assert pickle.loads(pickle.dumps(point)) == point
+    assert copy.deepcopy(point) == copy.copy(point) == point
 
 
 def test_one_that_holds_itself_can_be_shown() -> None:
-    held: list[Any] = []
-    made = Apart(1, held)
-    held.append(made)
-    assert repr(made) == "Apart(x=1, other=[...])"
+    members: list[Any] = []
+    apart = Apart(1, members)
+    members.append(apart)
+    assert repr(apart) == "Apart(x=1, other=[...])"
 
 
 @record(frozen=True, kw_only=True)
@@ -105,13 +105,13 @@ class PlainNamed:
 
 
 def test_fields_are_named_made_anew_and_left_out_as_in_a_dataclass() -> None:
-    made = Named(size=3)
-    assert repr(made) == repr(PlainNamed(size=3)).replace("Plain", "")
-    assert (made.notes, made.seen, made.size) == ([], 0, 3)
-    made.notes.append("only here")
+    record = Named(size=3)
+    assert repr(record) == repr(PlainNamed(size=3)).replace("Plain", "")
+    assert (record.notes, record.seen, record.size) == ([], 0, 3)
+    record.notes.append("only here")
     assert Named(size=3).notes == []
     assert Named(size=3, seen=1) == Named(size=3, seen=2) != Named(size=4)
-    assert replace(made, seen=5) == made
+    assert replace(record, seen=5) == record
     with pytest.raises(TypeError, match=r"Named\.__init__\(\) takes 1 positional argument"):
         Named(3)  # type: ignore[misc]
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'size'"):

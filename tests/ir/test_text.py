@@ -36,11 +36,11 @@ def program() -> tuple[Graph, Trace]:
     table = mg.constant(np.linspace(0, 1, 24).reshape(6, 4).astype(np.float32))
     hidden = mg.tanh(x @ (w + table) + 0.1)
     loss = mg.cross_entropy(hidden, labels)
-    joined = mg.concatenate([x, y])[1:] * np.float32([1.5, -0.0, np.nan, np.inf, 1e-30, 0.1])
+    joined_rows = mg.concatenate([x, y])[1:] * np.float32([1.5, -0.0, np.nan, np.inf, 1e-30, 0.1])
     trace = Trace()
     graph = freeze(
         [x, y, labels],
-        [loss, joined, mg.argmax(hidden, axis=1)],
+        [loss, joined_rows, mg.argmax(hidden, axis=1)],
         [(w, w - 0.1 * mg.grad(loss, w))],
         trace=trace,
     )
@@ -96,8 +96,8 @@ def test_a_plan_says_whether_results_may_differ_from_run_to_run() -> None:
 
 @pytest.mark.parametrize("number", range(25))
 def test_random_programs_come_back_after_every_pass(number: int) -> None:
-    made = random_program(number)
-    graph, trace = made.freeze()
+    random = random_program(number)
+    graph, trace = random.freeze()
     _, report = pipeline.run(graph, trace, options=options_of())
     for _, _, after in report.steps():
         same_text(after)
@@ -107,8 +107,8 @@ def test_random_programs_come_back_after_every_pass(number: int) -> None:
 def test_every_operation_comes_back(name: str, i: int) -> None:
     record, sample = sample_of(name, i)
     operands, feeds = leaves(sample.inputs)
-    made = results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
-    same_text(freeze(list(feeds), [node for node in made if isinstance(node, mg.Node)]))
+    nodes = results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
+    same_text(freeze(list(feeds), [node for node in nodes if isinstance(node, mg.Node)]))
     assert name in PUBLIC
 
 
@@ -218,8 +218,8 @@ def test_code_in_attributes_is_named() -> None:
     graph = freeze([x], [rule(x), mg.checkpoint(mg.sin)(x)])
     again = same_text(graph)
     value = np.float32([1.0, 2.0, 3.0])
-    made = interpret.evaluate(again, {again.inputs[0]: value})
-    np.testing.assert_array_equal(made[again.outputs[0]], np.exp(value))
+    values = interpret.evaluate(again, {again.inputs[0]: value})
+    np.testing.assert_array_equal(values[again.outputs[0]], np.exp(value))
     with pytest.raises(GraphError, match="is code, which the text of a graph only names"):
         mg.grad(mg.sum(again.outputs[0]), again.inputs[0])
 

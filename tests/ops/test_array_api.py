@@ -151,20 +151,20 @@ def test_it_is_what_numpy_gives(
             return [as_nodes(each) for each in value]
         return mg.asarray(value) if isinstance(value, np.ndarray) else value
 
-    made = results(
+    nodes = results(
         found(mg, name)(
             *map(as_nodes, operands), **{key: as_nodes(value) for key, value in keywords.items()}
         )
     )
-    wanted = results(found(np, name)(*operands, **keywords))
-    assert len(made) == len(wanted)
-    for node, value in zip(made, wanted, strict=True):
+    expected = results(found(np, name)(*operands, **keywords))
+    assert len(nodes) == len(expected)
+    for node, value in zip(nodes, expected, strict=True):
         value = np.asarray(value)
-        given = node.eval()
-        assert given.dtype.kind == value.dtype.kind or name == "linalg.matrix_rank"
+        array = node.eval()
+        assert array.dtype.kind == value.dtype.kind or name == "linalg.matrix_rank"
         if name.startswith(("linalg.svd", "linalg.qr", "linalg.eigh")) and value.ndim == 2:
-            given, value = np.abs(given), np.abs(value)  # the signs of vectors are free
-        assert_agrees(given, value, "reassoc", max(1.0, float(np.max(np.abs(value), initial=0))))
+            array, value = np.abs(array), np.abs(value)  # the signs of vectors are free
+        assert_agrees(array, value, "reassoc", max(1.0, float(np.max(np.abs(value), initial=0))))
 
 
 def test_every_function_of_the_standard_is_called() -> None:

@@ -60,12 +60,12 @@ def configuration(rng: np.random.Generator) -> tuple[list[np.ndarray], dict[str,
 def test_random_configurations(rng: np.random.Generator, algorithm: str, dtype: str) -> None:
     for _ in range(25):
         operands, options = configuration(rng)
-        given = [x if x.dtype == bool else x.astype(dtype) for x in operands]
-        node = mg.scaled_dot_product_attention(*given, algorithm=algorithm, **options)
-        (found,) = values([node], {})
-        expected = reference(*given, causal=options["causal"])
-        assert found.dtype == dtype
-        assert_agrees(found, expected, "reassoc", 8 * magnitude(*given))
+        arrays = [x if x.dtype == bool else x.astype(dtype) for x in operands]
+        node = mg.scaled_dot_product_attention(*arrays, algorithm=algorithm, **options)
+        (result,) = values([node], {})
+        expected = reference(*arrays, causal=options["causal"])
+        assert result.dtype == dtype
+        assert_agrees(result, expected, "reassoc", 8 * magnitude(*arrays))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -94,8 +94,8 @@ def test_gradients_by_rows_are_those_of_the_composed_form(
             )
             for algorithm in ALGORITHMS
         ]
-        found = mg.function(inputs, gradients)(*data)
-        for full, rows in zip(*found, strict=True):
+        result = mg.function(inputs, gradients)(*data)
+        for full, rows in zip(*result, strict=True):
             assert_agrees(rows, full, "reassoc", 20 * magnitude(full))
 
 
@@ -212,13 +212,13 @@ def _uses_rows(node: mg.Node) -> bool:
 
 def test_auto_takes_rows_where_scores_are_many() -> None:
     few, many = mg.input("few", (1, 64, 4)), mg.input("many", (1, 2048, 4))
-    named = mg.input("named", (1, "n", 4))
+    x = mg.input("named", (1, "n", 4))
     attend = mg.scaled_dot_product_attention
     assert not _uses_rows(attend(few, few, few))
     assert not _uses_rows(attend(few, many, many))
     assert _uses_rows(attend(many, many, many))
     assert not _uses_rows(attend(many, many, many, dropout=0.1))
-    assert not _uses_rows(attend(named, named, named))
+    assert not _uses_rows(attend(x, x, x))
     assert ROWS.kind is ROWS_GRADIENT.kind is Kind.CONTRACTION
 
 
@@ -226,12 +226,12 @@ def test_dropout_keeps_the_mean() -> None:
     mg.random.seed(5)
     q = np.zeros((1, 2000, 2), np.float32)
     ones = np.ones((1, 50, 1), np.float32)
-    found = mg.scaled_dot_product_attention(
+    result = mg.scaled_dot_product_attention(
         q, np.zeros((1, 50, 2), np.float32), ones, dropout=0.5
     ).eval()
     # Each row is the mean of 50 independent values that are 0 or 2.
-    assert 0.0 < found.std() < 2 / np.sqrt(50)
-    assert abs(found.mean() - 1.0) < 5 / np.sqrt(50 * 2000)
+    assert 0.0 < result.std() < 2 / np.sqrt(50)
+    assert abs(result.mean() - 1.0) < 5 / np.sqrt(50 * 2000)
     mg.random.seed(0)
 
 

@@ -137,8 +137,8 @@ def test_texts_keep_every_bit() -> None:
     text = dump(graph)
     again = load(text)
     assert dump(again) == text
-    held = [node.attrs["value"] for node in again.nodes if "value" in node.attrs]
-    assert sorted(v.tobytes() for v in held) == sorted(v.tobytes() for v in (odd, many))
+    constants = [node.attrs["value"] for node in again.nodes if "value" in node.attrs]
+    assert sorted(v.tobytes() for v in constants) == sorted(v.tobytes() for v in (odd, many))
 
 
 def test_archives_and_pickles_keep_complex_values(
@@ -147,23 +147,23 @@ def test_archives_and_pickles_keep_complex_values(
     w = mg.var("w", init=draw(rng, 4).astype(np.complex64))
     x = mg.input("x", (4,), "complex64")
     function = mg.function([x], mg.exp(x) * w)
-    given = draw(rng, 4).astype(np.complex64)
-    wanted = function(given)
+    feed = draw(rng, 4).astype(np.complex64)
+    expected = function(feed)
     function.save(tmp_path / "f.mg")
-    assert np.array_equal(mg.load(tmp_path / "f.mg")(given), wanted)
-    assert np.array_equal(pickle.loads(pickle.dumps(function))(given), wanted)
+    assert np.array_equal(mg.load(tmp_path / "f.mg")(feed), expected)
+    assert np.array_equal(pickle.loads(pickle.dumps(function))(feed), expected)
 
 
 def test_non_contiguous_and_empty_feeds(rng: np.random.Generator) -> None:
     x = mg.input("x", ("n", 3), "complex128")
     function = mg.function([x], [mg.sum(x, axis=0), x.real, x.conj().T])
-    given = draw(rng, 3, 8)[:, ::2].T
-    total, real, turned = function(given)
-    assert_close(total, given.sum(0))
-    assert_close(real, given.real)
-    assert_close(turned, given.conj().T)
-    total, real, turned = function(np.zeros((0, 3), complex))
-    assert (total.tolist(), real.shape, turned.shape) == ([0j, 0j, 0j], (0, 3), (3, 0))
+    feed = draw(rng, 3, 8)[:, ::2].T
+    total, real, adjoint = function(feed)
+    assert_close(total, feed.sum(0))
+    assert_close(real, feed.real)
+    assert_close(adjoint, feed.conj().T)
+    total, real, adjoint = function(np.zeros((0, 3), complex))
+    assert (total.tolist(), real.shape, adjoint.shape) == ([0j, 0j, 0j], (0, 3), (3, 0))
 
 
 # What is refused.
@@ -269,8 +269,8 @@ def test_rules_for_real_numbers_stay_away(name: str) -> None:
     build, reference, rule = EXPRESSIONS[name]
     function = mg.function([_Z, _W], build(_Z, _W))
     with np.errstate(all="ignore"):
-        wanted = reference(_ON_CUTS, _OTHERS)
-    assert_close(function(_ON_CUTS, _OTHERS), wanted)
+        expected = reference(_ON_CUTS, _OTHERS)
+    assert_close(function(_ON_CUTS, _OTHERS), expected)
     if rule:
         record = function.report["simplify"]
         assert rule not in record.hits
@@ -292,8 +292,8 @@ def test_values_that_are_not_finite_are_those_of_numpy(
     build: Callable[..., Any], reference: Callable[..., Any]
 ) -> None:
     with np.errstate(all="ignore"):
-        wanted = reference(_INFINITE)
-    assert_close(mg.function([_Z], build(_Z))(_INFINITE), wanted)
+        expected = reference(_INFINITE)
+    assert_close(mg.function([_Z], build(_Z))(_INFINITE), expected)
 
 
 _UNARY: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
@@ -332,9 +332,9 @@ def test_random_graphs_are_numpy(
     monkeypatch.setattr(mg.config, "compiler", compiler)
     inputs = [mg.input(name, (4, 4), "complex128") for name in "abc"]
     feeds = [draw(rng, 4, 4) for _ in inputs]
-    made: list[tuple[mg.Node, np.ndarray]] = list(zip(inputs, feeds, strict=True))
+    pairs: list[tuple[mg.Node, np.ndarray]] = list(zip(inputs, feeds, strict=True))
     for _ in range(20):
-        z, w = (made[int(rng.integers(len(made)))] for _ in range(2))
+        z, w = (pairs[int(rng.integers(len(pairs)))] for _ in range(2))
         if rng.uniform() < 0.6:
             ours, theirs = _UNARY[int(rng.integers(len(_UNARY)))]
             pair = ours(z[0]), theirs(z[1])
@@ -342,11 +342,11 @@ def test_random_graphs_are_numpy(
             ours, theirs = _BINARY[int(rng.integers(len(_BINARY)))]
             pair = ours(z[0], w[0]), theirs(z[1], w[1])
         if np.abs(pair[1]).max() < 20.0:
-            made.append(pair)
-    made.append((mg.sum(mg.absolute(made[-1][0])), np.sum(np.abs(made[-1][1]))))
-    function = mg.function(inputs, [node for node, _ in made])
-    for found, (_, wanted) in zip(function(*feeds), made, strict=True):
-        assert tolerance(COMPLEX128, "reassoc").close(found, wanted, 1e4)
+            pairs.append(pair)
+    pairs.append((mg.sum(mg.absolute(pairs[-1][0])), np.sum(np.abs(pairs[-1][1]))))
+    function = mg.function(inputs, [node for node, _ in pairs])
+    for result, (_, expected) in zip(function(*feeds), pairs, strict=True):
+        assert tolerance(COMPLEX128, "reassoc").close(result, expected, 1e4)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
@@ -355,10 +355,10 @@ def test_products_run_in_the_library(dtype: str, rng: np.random.Generator) -> No
     nodes = [mg.input(name, v.shape, dtype) for name, v in zip("abc", (a, b, c), strict=True)]
     x, y, z = nodes
     function = mg.function(nodes, [x @ mg.conj(y).T @ z, x @ y.T, mg.vdot(x, x), mg.dot(y.T, z)])
-    wanted = (a @ b.conj().T @ c, a @ b.T, np.vdot(a, a), b.T @ c)
-    for found, expected in zip(function(a, b, c), wanted, strict=True):
-        assert found.dtype == np.dtype(dtype)
-        assert_close(found, expected)
+    all_expected = (a @ b.conj().T @ c, a @ b.T, np.vdot(a, a), b.T @ c)
+    for result, expected in zip(function(a, b, c), all_expected, strict=True):
+        assert result.dtype == np.dtype(dtype)
+        assert_close(result, expected)
     assert sum(node.op.name == "gemm" for node in function.graph.nodes) == 4
 
 
@@ -415,11 +415,11 @@ def test_forward_mode_of_any_function_is_the_difference(
 ) -> None:
     z = mg.input("z", (5,), "complex128")
     at, t = draw(rng, 5), draw(rng, 5)
-    made = mg.function([z], function(z))
-    found = mg.function([z], mg.jvp(function(z), z, mg.constant(t)))(at)
+    compiled = mg.function([z], function(z))
+    result = mg.function([z], mg.jvp(function(z), z, mg.constant(t)))(at)
     step = 1e-6
-    difference = (made(at + step * t) - made(at - step * t)) / (2.0 * step)
-    assert np.abs(found - difference).max() < step
+    difference = (compiled(at + step * t) - compiled(at - step * t)) / (2.0 * step)
+    assert np.abs(result - difference).max() < step
 
 
 def test_both_modes_agree(rng: np.random.Generator) -> None:
@@ -472,11 +472,11 @@ def test_checkpoints_change_no_gradient(rng: np.random.Generator) -> None:
     z = mg.input("z", (3,), "complex128")
     at = draw(rng, 3)
     block = mg.checkpoint(lambda z: mg.exp(z) * mg.conj(z))
-    kept, recomputed = (
+    saved, recomputed = (
         mg.grad(mg.sum(mg.absolute(f(z))), z).eval({z: at})
         for f in (lambda z: mg.exp(z) * mg.conj(z), block)
     )
-    assert_close(kept, recomputed)
+    assert_close(saved, recomputed)
 
 
 def test_a_complex_loss_is_refused() -> None:
@@ -505,9 +505,9 @@ PLANE = np.array(
 
 
 def test_sign_is_the_unit_of_the_direction() -> None:
-    found = mg.sign(mg.constant(PLANE)).eval()
-    np.testing.assert_allclose(np.abs(found), 1.0, rtol=1e-15)
-    np.testing.assert_allclose(np.angle(found), np.angle(PLANE), rtol=1e-15)
+    result = mg.sign(mg.constant(PLANE)).eval()
+    np.testing.assert_allclose(np.abs(result), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(np.angle(result), np.angle(PLANE), rtol=1e-15)
     special = np.array([0.0, -0.0j, np.inf, complex(2.0, -np.inf), complex(np.nan, 1.0), 5e-324j])
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(mg.sign(mg.constant(special)).eval(), np.sign(special))

@@ -17,8 +17,8 @@ def test_the_branch_taken_alone_runs_and_is_differentiated():
     f = mg.function([x], [y, mg.grad(y, x), mg.hessian(y, x)])
     for point, expected in ((2.0, (np.log(2.0), 0.5, -0.25)), (-1.0, (-2.0, 2.0, 0.0)),
                             (0.0, (0.0, 2.0, 0.0))):
-        for found, wanted in zip(f(point), expected, strict=True):
-            assert_close(found, wanted)
+        for result, expected_value in zip(f(point), expected, strict=True):
+            assert_close(result, expected_value)
         assert_close(value(y, {x: point}), expected[0])
 
 
@@ -59,16 +59,16 @@ def test_operands_closure_and_nested_results(rng):
     def two(v, scale):
         return {"a": outside + v, "b": (scale * v,)}
 
-    made = mg.cond(p, one, two, x, 2.0)
-    loss = mg.sum(made["a"] ** 2) + mg.sum(made["b"][0])
+    parts = mg.cond(p, one, two, x, 2.0)
+    loss = mg.sum(parts["a"] ** 2) + mg.sum(parts["b"][0])
     f = mg.function([p, x], [loss, *mg.grad(loss, [w, x])])
-    fed = rng.normal(size=3)
-    for taken, branch in ((True, one), (False, two)):
+    feed = rng.normal(size=3)
+    for flag, branch in ((True, one), (False, two)):
         plain = branch(x, 2.0)
         expected = mg.sum(plain["a"] ** 2) + mg.sum(plain["b"][0])
         g = mg.function([x], [expected, *mg.grad(expected, [w, x])])
-        for found, wanted in zip(f(taken, fed), g(fed), strict=True):
-            assert_close(found, wanted, scale=10.0)
+        for result, expected_value in zip(f(flag, feed), g(feed), strict=True):
+            assert_close(result, expected_value, scale=10.0)
 
 
 def test_switch_clamps():
@@ -113,12 +113,12 @@ def test_inside_of_a_scan_in_one_call(rng):
 
     last, ys = mg.scan(step, mg.constant(np.float64(0.0)), x)
     f = mg.function([], [last, ys, mg.grad(last, w)])
-    found = f()
+    results = f()
     c, d = 0.0, 0.0
     for i, row in enumerate(x):
         c, d = (c + row * 0.5, d + row) if row > 0 else (c * 0.5, d * 0.5 + c)
-        assert_close(found[1][i], c)
-    assert_close(found[2], d)
+        assert_close(results[1][i], c)
+    assert_close(results[2], d)
 
 
 def test_forward_mode_and_jacobian():
@@ -145,8 +145,8 @@ def test_text_pickle_save(tmp_path):
     for again in (pickle.loads(pickle.dumps(f)), mg.load(tmp_path / "f.mg")):
         assert again(3.0) == expected
     graph = load(dump(f.source_graph))
-    found = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: np.float64(3.0)})
-    assert [found[node] for node in graph.outputs] == expected
+    results = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: np.float64(3.0)})
+    assert [results[node] for node in graph.outputs] == expected
     assert f.check(3.0).ok and f.check(-3.0).ok
     assert "branch" in str(f.plan)
 

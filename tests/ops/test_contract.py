@@ -80,7 +80,7 @@ def test_extents_in_expressions() -> None:
     x = mg.var("x", shape=("batch", 3))
     batch = x.shape[0]
     assert isinstance(batch, mg.Dim)
-    wanted = {
+    expected_by_node = {
         1.0 / batch: 0.25,
         batch / 2: 2.0,
         batch / batch: 1.0,
@@ -95,8 +95,8 @@ def test_extents_in_expressions() -> None:
         np.float32(2.0) / batch: 0.5,
         mg.sum(x) / batch: 3.0,
     }
-    values = mg.function([x], list(wanted))(np.ones((4, 3)))
-    for node, value, right in zip(wanted, values, wanted.values(), strict=True):
+    values = mg.function([x], list(expected_by_node))(np.ones((4, 3)))
+    for node, value, right in zip(expected_by_node, values, expected_by_node.values(), strict=True):
         assert node.shape == () and node.dtype == FLOAT32
         agree(value, right)
     by_rows = np.ones(2) / batch
@@ -208,8 +208,8 @@ def test_equality_is_elementwise() -> None:
     assert {x: 1, y: 2}[y] == 2
     f = mg.function([x, y], [x == y, x != y, x == 1, np.ones(2) != x])
     values, others = np.array([1.0, 2.0]), np.array([1.0, 3.0])
-    for found, expected in zip(f(values, others), ([1, 0], [0, 1], [1, 0], [0, 1]), strict=True):
-        np.testing.assert_array_equal(found, np.array(expected, bool))
+    for result, expected in zip(f(values, others), ([1, 0], [0, 1], [1, 0], [0, 1]), strict=True):
+        np.testing.assert_array_equal(result, np.array(expected, bool))
 
 
 def test_no_value_yet() -> None:
@@ -269,11 +269,11 @@ def test_networks_functions() -> None:
     x = mg.var("x", shape=("batch", 4))
     labels = mg.var("labels", shape=("batch",), dtype="int32")
     data = np.random.default_rng(2).normal(size=(3, 4)).astype(np.float32)
-    chosen = np.array([2, 0, 3], np.int32)
+    classes = np.array([2, 0, 3], np.int32)
     exact = data.astype(np.float64)
     p = np.exp(exact) / np.exp(exact).sum(axis=-1, keepdims=True)
     normal = (exact - exact.mean(-1, keepdims=True)) / np.sqrt(exact.var(-1, keepdims=True) + 1e-5)
-    loss = -np.log(p)[np.arange(3), chosen]
+    loss = -np.log(p)[np.arange(3), classes]
     hot = mg.one_hot(labels, 4)
     nodes = [
         mg.softmax(x), mg.softmax(x, axis=0), mg.log_softmax(x), mg.logsumexp(x, axis=-1),
@@ -285,7 +285,7 @@ def test_networks_functions() -> None:
         p, np.exp(exact) / np.exp(exact).sum(axis=0), np.log(p), np.log(np.exp(exact).sum(-1)),
         normal, normal * 2 + 1, loss.mean(), loss.mean(), loss, loss.sum(),
     ]
-    for value, expected in zip(mg.function([x, labels], nodes)(data, chosen), arrays, strict=True):
+    for value, expected in zip(mg.function([x, labels], nodes)(data, classes), arrays, strict=True):
         agree(value, expected)
 
 
@@ -405,17 +405,21 @@ def test_initial_values(name: str) -> None:
 def test_meaning_of_initial_values() -> None:
     """Bounds, spreads and structure."""
     bound = np.sqrt(6 / 100)
-    made = {n: mg.var("W", shape=(60, 40), init=i, dtype="float64").value for n, i in INITS.items()}
-    assert 0.9 * bound < abs(made["glorot_uniform"]).max() <= bound
-    assert abs(made["uniform"]).max() <= 1 < 1.1 * abs(made["uniform"]).max()
+    initial_values = {
+        n: mg.var("W", shape=(60, 40), init=i, dtype="float64").value for n, i in INITS.items()
+    }
+    assert 0.9 * bound < abs(initial_values["glorot_uniform"]).max() <= bound
+    assert abs(initial_values["uniform"]).max() <= 1 < 1.1 * abs(initial_values["uniform"]).max()
     table = tolerance(np.dtype(np.float64), "reassoc")
-    assert table.close(made["orthogonal"].T @ made["orthogonal"], np.eye(40))
-    np.testing.assert_array_equal(made["identity"], np.eye(60, 40))
-    np.testing.assert_array_equal(made["mask"], 2.0 * np.eye(60, 40))
-    assert made["diagonal"][7, 7] == 7 and np.count_nonzero(made["diagonal"]) == 39
+    assert table.close(initial_values["orthogonal"].T @ initial_values["orthogonal"], np.eye(40))
+    np.testing.assert_array_equal(initial_values["identity"], np.eye(60, 40))
+    np.testing.assert_array_equal(initial_values["mask"], 2.0 * np.eye(60, 40))
+    assert (
+        initial_values["diagonal"][7, 7] == 7 and np.count_nonzero(initial_values["diagonal"]) == 39
+    )
     # 2400 draws: the sample's spread is within a tenth of what is asked, far beyond its own error.
-    for name, spread in (("he_normal", np.sqrt(2 / 60)), ("glorot_normal", np.sqrt(2 / 100))):
-        assert 0.9 * spread < made[name].std() < 1.1 * spread, name
+    for name, deviation in (("he_normal", np.sqrt(2 / 60)), ("glorot_normal", np.sqrt(2 / 100))):
+        assert 0.9 * deviation < initial_values[name].std() < 1.1 * deviation, name
 
 
 # Random numbers.
@@ -481,7 +485,7 @@ def test_functions_of_numpy_name_their_counterparts() -> None:
     """NumPy's functions would compute: the text names what makes a node."""
     x = mg.var("x", shape=("batch", 3))
     row = np.ones(3, np.float32)
-    named = {
+    calls = {
         "sum": lambda: np.sum(x),
         "mean": lambda: np.mean(x, axis=0),
         "concatenate": lambda: np.concatenate([x, x]),
@@ -489,7 +493,7 @@ def test_functions_of_numpy_name_their_counterparts() -> None:
         "exp": lambda: np.exp(x),
         "hypot": lambda: np.hypot(row, x),
     }
-    for name, call in named.items():
+    for name, call in calls.items():
         with pytest.raises(TypeError) as caught:
             call()
         assert str(caught.value) == (

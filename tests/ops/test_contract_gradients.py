@@ -39,29 +39,29 @@ def test_grad_has_the_form_of_its_targets() -> None:
     x, y, loss = pair()
     one = mg.grad(loss, x)
     several = mg.grad(loss, [x, y])
-    named = mg.grad(loss, {"x": x, "rest": [y]})
+    by_name = mg.grad(loss, {"x": x, "rest": [y]})
     value, both = mg.value_and_grad(loss, [x, y])
-    assert isinstance(one, mg.Node) and isinstance(several, list) and set(named) == {"x", "rest"}
-    f = mg.function([x, y], {"one": one, "several": several, "named": named, "v": [value, both]})
+    assert isinstance(one, mg.Node) and isinstance(several, list) and set(by_name) == {"x", "rest"}
+    f = mg.function([x, y], {"one": one, "several": several, "named": by_name, "v": [value, both]})
     result = f(X, Y)
     dx, dy = np.cos(X) * Y**2, 2 * np.sin(X) * Y
-    for found, expected in (
+    for gradient, expected in (
         (result["one"], dx), (result["several"][1], dy), (result["named"]["rest"][0], dy),
         (result["v"][0], (np.sin(X) * Y**2).sum()), (result["v"][1][0], dx),
     ):
-        agree(found, expected, FLOAT64)
+        agree(gradient, expected, FLOAT64)
 
 
 def test_a_gradient_is_a_graph() -> None:
     """It can be differentiated again, any number of times."""
     x = mg.var("x", shape=(), dtype="float64")
     y = mg.sin(x)
-    found = []
+    derivatives = []
     for _ in range(5):
-        found.append(y)
+        derivatives.append(y)
         y = mg.grad(y, x)
     expected = [np.sin(0.7), np.cos(0.7), -np.sin(0.7), -np.cos(0.7), np.sin(0.7)]
-    for value, right in zip(mg.function([x], found)(0.7), expected, strict=True):
+    for value, right in zip(mg.function([x], derivatives)(0.7), expected, strict=True):
         agree(value, right, FLOAT64)
 
 
@@ -121,9 +121,9 @@ def test_kinks_and_ties() -> None:
     x = mg.var("x", shape=(3,))
     point = np.array([0.0, -1.0, 0.0], np.float32)
     nodes = [mg.relu(x), abs(x), mg.maximum(x, 0.0), mg.max(x)]
-    found = mg.function([x], [mg.grad(mg.sum(node), x) for node in nodes])(point)
+    results = mg.function([x], [mg.grad(mg.sum(node), x) for node in nodes])(point)
     for value, right in zip(
-        found, [[0, 0, 0], [1, -1, 1], [0.5, 0, 0.5], [0.5, 0, 0.5]], strict=True
+        results, [[0, 0, 0], [1, -1, 1], [0.5, 0, 0.5], [0.5, 0, 0.5]], strict=True
     ):
         agree(value, right)
 
@@ -149,9 +149,9 @@ def test_scipy_objective() -> None:
     loss = mg.sum(100 * (b - a**2) ** 2) + (1 - a) ** 2
     objective = mg.scipy_objective(loss, [a, b])
     np.testing.assert_array_equal(objective.x0, [-1.2, 1.0])
-    found = optimize.minimize(objective, objective.x0, jac=True, method="BFGS")
-    assert found.success
-    np.testing.assert_allclose(found.x, [1.0, 1.0], rtol=np.sqrt(np.finfo(float).eps) * 1e3)
+    minimum = optimize.minimize(objective, objective.x0, jac=True, method="BFGS")
+    assert minimum.success
+    np.testing.assert_allclose(minimum.x, [1.0, 1.0], rtol=np.sqrt(np.finfo(float).eps) * 1e3)
     value, slope = objective(objective.x0)
     exact, gradient = optimize.rosen(objective.x0), optimize.rosen_der(objective.x0)
     agree(value, exact, FLOAT64)

@@ -116,17 +116,18 @@ def test_saving_and_loading(tmp_path: Path) -> None:
     f(BATCH, np.ones(2))
     path = tmp_path / "step.mgz"
     f.save(path)
-    held = W.value
+    value_before = W.value
     loaded = mg.load(path)
     first, second = (loaded(BATCH, np.ones(2)) for _ in "ab")
-    np.testing.assert_array_equal(W.value, held)  # a loaded function has variables of its own
-    for made, expected in ((first, f(BATCH, np.ones(2))), (second, f(BATCH, np.ones(2)))):
-        agree(made[0], expected[0])
-        agree(made[1], expected[1])
+    # A loaded function has variables of its own.
+    np.testing.assert_array_equal(W.value, value_before)
+    for values, expected in ((first, f(BATCH, np.ones(2))), (second, f(BATCH, np.ones(2)))):
+        agree(values[0], expected[0])
+        agree(values[1], expected[1])
     with zipfile.ZipFile(path) as archive:  # the generated kernels can be read there
-        kept = {name for name in archive.namelist() if name.startswith("kernels/")}
+        kernel_files = {name for name in archive.namelist() if name.startswith("kernels/")}
         fused = [i for i, s in enumerate(f.plan.steps) if s.kernel == "fused"]
-        assert kept == {f"kernels/{i}.c" for i in fused} and kept
+        assert kernel_files == {f"kernels/{i}.c" for i in fused} and kernel_files
         assert archive.read(f"kernels/{fused[0]}.c").decode() == f.source(fused[0])
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -236,9 +237,9 @@ def test_a_run_without_steps() -> None:
     """Empty stacks of the outputs' form; what nobody can know the extent of is an empty list."""
     x = mg.var("x", shape=("batch", 3))
     f = mg.function([x], {"rows": mg.sum(x, axis=1), "all": [mg.sum(x)]})
-    found = f.run(0, BATCH)
-    assert found["rows"].shape == (0, 2) and found["rows"].dtype == FLOAT32
-    assert found["all"][0].shape == (0,)
+    results = f.run(0, BATCH)
+    assert results["rows"].shape == (0, 2) and results["rows"].dtype == FLOAT32
+    assert results["all"][0].shape == (0,)
     for feeds in ((BATCH,), {x: BATCH}, {"x": BATCH}):
         assert f.run(0, feeds)["rows"].shape == (0, 2)
     unknown = f.run([])
@@ -283,9 +284,9 @@ def test_looking_at_things(tmp_path: Path) -> None:
     loss = mg.mean((y - t) ** 2)
     f = mg.function([x, t], [y, loss], updates={W: W - 0.1 * mg.grad(loss, W)})
     assert "matmul" in str(y)
-    for thing in (y, [y, x], f, f.report.records[0]):
-        shown = mg.show(thing)
-        assert isinstance(shown.text(), str) and shown.dot().startswith("digraph")
+    for subject in (y, [y, x], f, f.report.records[0]):
+        picture = mg.show(subject)
+        assert isinstance(picture.text(), str) and picture.dot().startswith("digraph")
     mg.show(f).save(tmp_path / "f.dot")
     mg.show(f).save(tmp_path / "f.txt")
     assert (tmp_path / "f.dot").read_text().startswith("digraph")

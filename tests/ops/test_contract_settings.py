@@ -61,12 +61,12 @@ def test_required_and_replaced_passes() -> None:
 
 def test_settings() -> None:
     """mg.config holds the settings; a changed float dtype is the dtype of numbers from then on."""
-    kept = mg.config.float_dtype
+    dtype_before = mg.config.float_dtype
     try:
         mg.config.float_dtype = np.dtype(np.float64)
         assert mg.constant(1.0).dtype == np.float64
     finally:
-        mg.config.float_dtype = kept
+        mg.config.float_dtype = dtype_before
 
 
 def test_settings_of_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,11 +119,11 @@ def test_settings_are_checked() -> None:
         ("cache_dir", 3, "the path of a folder, or None"),
         ("cache_size", -1, "bytes, an int of at least 0, or None"),
     ):
-        kept = getattr(mg.config, name)
+        value_before = getattr(mg.config, name)
         with pytest.raises(mg.ConfigError) as caught:
             setattr(mg.config, name, wrong)
         assert str(caught.value) == f"mg.config.{name} is set to {wrong!r}\n  expected: {need}"
-        assert getattr(mg.config, name) == kept
+        assert getattr(mg.config, name) == value_before
     with pytest.raises(AttributeError, match="there is no setting 'devise'"):
         mg.config.devise = "cpu"  # type: ignore[attr-defined]
 
@@ -183,7 +183,7 @@ def test_a_wrong_variable_that_a_pass_meets_is_not_the_passes_fault(
     monkeypatch: pytest.MonkeyPatch, setting: str, variable: str
 ) -> None:
     x, w = mg.var("x", shape=("n", 64)), mg.var("w", init=np.ones((64, 64), np.float32))
-    held = getattr(mg.config, setting)
+    value_before = getattr(mg.config, setting)
     monkeypatch.setenv(variable, "nah")
     delattr(mg.config, setting)
     try:
@@ -191,5 +191,5 @@ def test_a_wrong_variable_that_a_pass_meets_is_not_the_passes_fault(
         with pytest.raises(mg.ConfigError, match=f"^{variable} is 'nah'\n  expected: "):
             f(np.ones((32, 64), np.float32))
     finally:
-        setattr(mg.config, setting, held)
+        setattr(mg.config, setting, value_before)
     assert f(np.ones((32, 64), np.float32)).shape == (32, 64)

@@ -17,9 +17,9 @@ def test_results_are_the_callers() -> None:
     """A later call never overwrites them; out= writes into the caller's."""
     f, _, _, _ = step()
     first, _ = f(BATCH, np.ones(2))
-    kept = first.copy()
+    copy = first.copy()
     f(BATCH + 1, np.ones(2))
-    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(first, copy)
     into = [np.empty(2, np.float32), np.empty((), np.float32)]
     g = mg.function(f.inputs, [f.inputs[0][:, 0], mg.sum(f.inputs[1])])
     result = g(BATCH, np.ones(2), out=into)
@@ -125,9 +125,9 @@ def test_bfloat16_of_another_library_is_fed(values: np.ndarray) -> None:
     brain = Brain(values)
     for dtype in ("float32", "bfloat16"):
         x = mg.var("x", shape=("n", 4), dtype=dtype)
-        found = mg.function([x], x * 2.0)(brain)
-        assert found.dtype == canonical(dtype)
-        np.testing.assert_array_equal(found.astype(np.float32), 2.0 * values)
+        result = mg.function([x], x * 2.0)(brain)
+        assert result.dtype == canonical(dtype)
+        np.testing.assert_array_equal(result.astype(np.float32), 2.0 * values)
     np.testing.assert_array_equal(mg.from_dlpack(brain).eval().astype(np.float32), values)
 
 
@@ -151,10 +151,10 @@ def test_what_is_held_takes_what_its_dtype_holds(holder: Any) -> None:
         ("complex64", [3, 4.0]),
         ("bool", [True, True]),
     ):
-        put, read = held(dtype)
+        write, read = held(dtype)
         if holder is mg.Tensor and isinstance(value, Brain):
             continue  # it has no shape
-        put(value)
+        write(value)
         assert read().dtype == dtype
         np.testing.assert_array_equal(read(), [1, 1] if dtype == "bool" else [3, 4])
     for dtype, value in (
@@ -168,9 +168,9 @@ def test_what_is_held_takes_what_its_dtype_holds(holder: Any) -> None:
         ("float32", np.array([2**24 + 1, 4])),
         ("bool", [1, 0]),
     ):
-        put, read = held(dtype)
+        write, read = held(dtype)
         with pytest.raises(mg.DTypeError, match="expected: "):
-            put(value)
+            write(value)
         np.testing.assert_array_equal(read(), [1, 1])
 
 

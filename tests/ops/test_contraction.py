@@ -133,8 +133,8 @@ def test_einsum_is_numpys(case: Any, rng: np.random.Generator) -> None:
     node = mg.einsum(subscripts, *leaves)
     expected = np.einsum(subscripts, *arrays)
     assert node.shape == expected.shape
-    found = value(node, dict(zip(leaves, arrays, strict=True)))
-    assert_close(found, expected, scale=100.0)
+    result = value(node, dict(zip(leaves, arrays, strict=True)))
+    assert_close(result, expected, scale=100.0)
 
 
 def test_einsum_of_integers() -> None:

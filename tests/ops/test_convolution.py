@@ -86,19 +86,19 @@ def correlated(case: Case) -> np.ndarray:
     """Return the convolution in float64, of every pair of channels, by SciPy."""
     x = np.pad(case.x, [(0, 0), (0, 0), *case.padding])
     count = x.ndim - 2
-    spread = np.zeros(
+    dilated = np.zeros(
         (*case.w.shape[:2],
          *[d * (k - 1) + 1 for d, k in zip(case.dilation, case.w.shape[2:], strict=True)])
     )  # fmt: skip
-    spread[(..., *[slice(None, None, d) for d in case.dilation])] = case.w
+    dilated[(..., *[slice(None, None, d) for d in case.dilation])] = case.w
     outs, ins = case.w.shape[0] // case.groups, case.w.shape[1]
     every = tuple(slice(None, None, s) for s in case.stride)
     result = None
-    for n, o, c in itertools.product(range(len(x)), range(len(spread)), range(ins)):
+    for n, o, c in itertools.product(range(len(x)), range(len(dilated)), range(ins)):
         channel = x[n, o // outs * ins + c]
-        value = scipy.signal.correlate(channel, spread[o, c], mode="valid", method="direct")[every]
+        value = scipy.signal.correlate(channel, dilated[o, c], mode="valid", method="direct")[every]
         if result is None:
-            result = np.zeros((len(x), len(spread), *value.shape))
+            result = np.zeros((len(x), len(dilated), *value.shape))
         result[n, o] += value
     assert result is not None
     assert result.ndim == count + 2
@@ -119,14 +119,14 @@ def looped(case: Case) -> np.ndarray:
     for place in np.ndindex(*result.shape):
         n, o, *at = place
         for c, *tap in np.ndindex(*w.shape[1:]):
-            met = [
+            position = [
                 p * s + k * d - pad[0]
                 for p, s, k, d, pad in zip(
                     at, case.stride, tap, case.dilation, case.padding, strict=True
                 )
             ]
-            if all(0 <= i < size for i, size in zip(met, x.shape[2:], strict=True)):
-                result[place] += x[(n, o // outs * ins + c, *met)] * w[(o, c, *tap)]
+            if all(0 <= i < size for i, size in zip(position, x.shape[2:], strict=True)):
+                result[place] += x[(n, o // outs * ins + c, *position)] * w[(o, c, *tap)]
     return images(result, case.last)
 
 
@@ -149,11 +149,11 @@ def check(case: Case, algorithm: str, dtype: Any, expected: np.ndarray) -> None:
     left, right = mg.input("x", x.shape, dtype), mg.input("w", w.shape, dtype)
     node = mg.conv(left, right, algorithm=algorithm, **case.attrs)
     assert node.shape == expected.shape
-    found = mg.function([left, right], node)(x, w)
-    assert found.dtype == dtype
+    result = mg.function([left, right], node)(x, w)
+    assert result.dtype == dtype
     # The operands' own rounding is that of exact arithmetic on their float64 values.
     rounded = 0.0 if dtype == np.float64 else bound(case, "direct", dtype)
-    error = float(np.max(np.abs(found - expected), initial=0.0))
+    error = float(np.max(np.abs(result - expected), initial=0.0))
     assert error <= bound(case, algorithm, dtype) + rounded, (algorithm, case.attrs, error)
 
 
@@ -254,15 +254,15 @@ def test_channels_last_is_channels_first(
 ) -> None:
     monkeypatch.setattr(mg.config, "compiler", compiler)
     case = random_case(rng, 2, square=True)._replace(last=False)
-    made = []
+    both = []
     for last in (False, True):
         x, w = case._replace(last=last).arguments
         left, right = mg.input("x", x.shape, x.dtype), mg.input("w", w.shape, w.dtype)
         attrs = case._replace(last=last).attrs
         node = mg.conv(left, right, algorithm=algorithm, **attrs)
         gradients = mg.grad(mg.sum(node**2), [left, right])
-        made.append(mg.function([left, right], [node, *gradients])(x, w))
-    first, other = made
+        both.append(mg.function([left, right], [node, *gradients])(x, w))
+    first, other = both
     growth = winograd.growth(TILES[algorithm]) if algorithm in TILES else 1.0
     close = tolerance(np.dtype(np.float64), "reassoc").close
     for a, b in zip(
@@ -280,9 +280,9 @@ def test_empty_batch(algorithm: str, layout: str) -> None:
     x, w = images(np.zeros((0, 2, 5, 6)), last), weights(np.ones((3, 2, 3, 3)), last)
     left, right = mg.input("x", x.shape, x.dtype), mg.input("w", w.shape, w.dtype)
     node = mg.conv2d(left, right, layout=layout, algorithm=algorithm)
-    found = mg.function([left, right], [node, *mg.grad(mg.sum(node), [left, right])])(x, w)
-    assert [array.shape for array in found] == [node.shape, x.shape, w.shape]
-    assert not found[2].any()
+    results = mg.function([left, right], [node, *mg.grad(mg.sum(node), [left, right])])(x, w)
+    assert [array.shape for array in results] == [node.shape, x.shape, w.shape]
+    assert not results[2].any()
 
 
 @pytest.mark.parametrize("algorithm", ["auto", *GENERAL, *TILES])
@@ -342,8 +342,8 @@ def test_errors_stay_below_their_bounds(rng: np.random.Generator) -> None:
     eps = float(mg.dtypes.finfo(np.dtype(np.float32)).eps)
     errors = []
     for algorithm, tile in {"direct": 0, "im2col": 0, **TILES}.items():
-        found = mg.function([left, right], mg.conv2d(left, right, algorithm=algorithm))(x, w)
-        errors.append(float(np.max(np.abs(found - expected))))
+        result = mg.function([left, right], mg.conv2d(left, right, algorithm=algorithm))(x, w)
+        errors.append(float(np.max(np.abs(result - expected))))
         assert errors[-1] <= winograd.error_bound(tile, 64, 1.0, 1.0, eps), algorithm
     assert errors[-1] > errors[-2]
     assert winograd.growth(4) > winograd.growth(2) > 1.0
@@ -365,9 +365,9 @@ def test_arguments_that_are_not_ints_are_refused() -> None:
 
 
 def test_integers_become_floats() -> None:
-    found = mg.conv1d(np.arange(6).reshape(1, 1, 6), np.ones((1, 1, 2), int)).eval()
-    assert found.dtype == np.dtype(mg.config.float_dtype)
-    np.testing.assert_array_equal(found[0, 0], [1, 3, 5, 7, 9])
+    result = mg.conv1d(np.arange(6).reshape(1, 1, 6), np.ones((1, 1, 2), int)).eval()
+    assert result.dtype == np.dtype(mg.config.float_dtype)
+    np.testing.assert_array_equal(result[0, 0], [1, 3, 5, 7, 9])
 
 
 def test_non_contiguous_feeds(rng: np.random.Generator) -> None:

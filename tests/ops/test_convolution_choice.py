@@ -47,9 +47,9 @@ def test_bias_and_activation_are_one_kernel() -> None:
     bias = mg.input("bias", (3,))
     function = mg.function([x, w, bias], mg.relu(mg.conv2d(x, w, bias=bias, algorithm="direct")))
     ones = np.ones((1, 2, 8, 8), np.float32), np.ones((3, 2, 3, 3), np.float32)
-    found = function(*ones, np.float32([-20, 0, 1]))
+    result = function(*ones, np.float32([-20, 0, 1]))
     assert [step.kernel for step in function.plan.steps] == ["convolution", "fused"]
-    np.testing.assert_array_equal(found[0, :, 0, 0], [0.0, 18.0, 19.0])
+    np.testing.assert_array_equal(result[0, :, 0, 0], [0.0, 18.0, 19.0])
 
 
 def test_default_algorithm_depends_on_the_geometry() -> None:
@@ -73,27 +73,27 @@ def _planned_algorithms(node: mg.Node, leaves: list[mg.Node], **options: Any) ->
 
 def test_auto_asks_for_a_trial_of_what_can_do_it() -> None:
     """The key tells geometries apart, and classes of sizes; no trial where none may be made."""
-    asked: dict[str, list[str]] = {}
+    requests: dict[str, list[str]] = {}
 
     def choose(key: str, candidates: Mapping[str, Graph], sizes: Mapping[str, int]) -> str:
-        asked[key] = list(candidates)
+        requests[key] = list(candidates)
         return "im2col"
 
     x, w = mg.input("x", ("batch", 128, 20, 20)), mg.input("w", (128, 128, 3, 3))
     square, strided = mg.conv2d(x, w), mg.conv2d(x, w, stride=2)
     for node in (square, strided):
         assert _planned_algorithms(node, [x, w], choose=choose, tuning=True) == ["im2col"]
-    first, second = asked.values()
+    first, second = requests.values()
     assert set(first) == {"direct", "im2col", "winograd-2x2"}
     assert set(second) == {"direct", "im2col"}
     for options in ({"tuning": False}, {"tuning": True, "deterministic": True}):
-        count = len(asked)
-        made = _planned_algorithms(square, [x, w], choose=choose, **options)
-        assert made == [default_algorithm(square)]
-        assert len(asked) == count
+        count = len(requests)
+        planned = _planned_algorithms(square, [x, w], choose=choose, **options)
+        assert planned == [default_algorithm(square)]
+        assert len(requests) == count
     fixed = mg.conv2d(x, w, algorithm="winograd-4x4")
     assert _planned_algorithms(fixed, [x, w], choose=choose) == ["winograd-4x4"]
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
 @pytest.mark.parametrize("wide", [True, False])
@@ -107,18 +107,20 @@ def test_what_never_was_the_fastest_is_not_tried(
         x, w = mg.input("x", (2, channels, 16, 16)), mg.input("w", (results, channels, 3, 3))
         y = mg.conv2d(x, w, **attrs)
         nodes = mg.function([x, w], [y, *mg.grad(mg.sum(y * y), [x, w])]).source_graph.nodes
-        found = {n.op.name: algorithms(n) for n in nodes if n.op.kernel.algorithms is not None}
-        return [found["convolution" + part] for part in ("", "_input", "_weight")]
+        by_operation = {
+            n.op.name: algorithms(n) for n in nodes if n.op.kernel.algorithms is not None
+        }
+        return [by_operation["convolution" + part] for part in ("", "_input", "_weight")]
 
     assert tried(8, 16) == tried(8, 16, stride=2) == [("direct",)] * 3
     assert tried(1, 16) == [("direct",), ("direct", "im2col"), ("direct",)]
     every = {"direct", "im2col", "winograd-2x2"}
-    for found in tried(64, 64):
-        assert found[0] == "direct"
-        assert set(found) == ({"direct"} if wide else every)
-    for found in tried(128, 128):
-        assert found[0] == "winograd-2x2"
-        assert set(found) == every
+    for tried_for in tried(64, 64):
+        assert tried_for[0] == "direct"
+        assert set(tried_for) == ({"direct"} if wide else every)
+    for tried_for in tried(128, 128):
+        assert tried_for[0] == "winograd-2x2"
+        assert set(tried_for) == every
 
 
 def test_trial_is_made_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,8 +129,8 @@ def test_trial_is_made_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     x, w = mg.input("x", ("batch", 2, 6, 6)), mg.input("w", (3, 2, 1, 1))
     function = mg.function([x, w], mg.conv2d(x, w))
     function(np.ones((2, 2, 6, 6), np.float32), np.ones((3, 2, 1, 1), np.float32))
-    chosen = [s.node.attrs["algorithm"] for s in function.plan.steps]
-    assert chosen[0] in ("direct", "im2col")
+    algorithms = [s.node.attrs["algorithm"] for s in function.plan.steps]
+    assert algorithms[0] in ("direct", "im2col")
     notes = str(function.report) if hasattr(function, "report") else ""
     assert "algorithm/convolution/float32" in notes
 
@@ -147,9 +149,9 @@ def test_skipped_pass_leaves_the_choice_to_the_kernel() -> None:
 def test_sixteen_bit_floats_are_summed_in_float32(algorithm: str) -> None:
     x = mg.input("x", (1, 200, 6, 6), "float16")
     node = mg.conv2d(x, mg.cast(mg.ones((1, 200, 3, 3)), "float16"), algorithm=algorithm)
-    found = mg.function([x], node)(np.ones((1, 200, 6, 6), np.float16))
-    assert found.dtype == np.float16
-    assert tolerance(np.dtype(np.float16), "reassoc").close(found, np.full((1, 1, 4, 4), 1800.0))
+    result = mg.function([x], node)(np.ones((1, 200, 6, 6), np.float16))
+    assert result.dtype == np.float16
+    assert tolerance(np.dtype(np.float16), "reassoc").close(result, np.full((1, 1, 4, 4), 1800.0))
 
 
 def test_threads_give_the_same(rng: np.random.Generator) -> None:
@@ -159,17 +161,17 @@ def test_threads_give_the_same(rng: np.random.Generator) -> None:
     left, right = mg.input("x", x.shape), mg.input("w", w.shape)
     before = get_threads()
     for algorithm in ("direct", "im2col", "winograd-2x2"):
-        made = []
+        all_results = []
         for threads in (1, 2, 3):
             set_threads(threads)
             try:
                 node = mg.conv2d(left, right, padding=1, algorithm=algorithm)
                 outputs = [node, *mg.grad(mg.sum(node**2), [left, right])]
-                made.append(mg.function([left, right], outputs)(x, w))
+                all_results.append(mg.function([left, right], outputs)(x, w))
             finally:
                 set_threads(before)
-        for other in made[1:]:
-            for a, b in zip(made[0], other, strict=True):
+        for other in all_results[1:]:
+            for a, b in zip(all_results[0], other, strict=True):
                 scale = 16.0 * float(np.max(np.abs(a)))
                 assert tolerance(np.dtype(np.float32), "reassoc").close(b, a, scale)
 
@@ -199,17 +201,17 @@ def test_kernels_stay_within_their_memory(
     to_x, to_w = forward.op.gradient(forward, cotangent)
     for node, operands in ((forward, (x, w)), (to_x, (g, w)), (to_w, (x, g))):
         size = int(scratch(node, threads)) // dtype.itemsize
-        held = [_guarded(array.size, dtype, np.nan) for array in operands]
-        for (_, part), array in zip(held, operands, strict=True):
+        guarded = [_guarded(array.size, dtype, np.nan) for array in operands]
+        for (_, part), array in zip(guarded, operands, strict=True):
             part[:] = array.ravel()
         (room, space), (around, result) = (
             _guarded(n, dtype, np.nan) for n in (size, int(node.type.size))
         )
-        addresses = [address_of(part) for _, part in held]
+        addresses = [address_of(part) for _, part in guarded]
         step = convolution_step(
             node, {}, *addresses, address_of(result), address_of(space), space.nbytes, threads
         )
-        Program([step], keep=(held, room, around)).run()
+        Program([step], keep=(guarded, room, around)).run()
         items = GUARD // dtype.itemsize
         for whole in (room, around):
             assert np.isnan(whole[:items]).all()

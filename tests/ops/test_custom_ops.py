@@ -99,9 +99,9 @@ class TestElementwise:
     def test_dtypes(self, dtype, rng):
         at = rng.uniform(0.5, 1.5, 100).astype(dtype)
         x = mg.input("x", (100,), dtype)
-        found = mg.function([x], Cube()(x))(at)
-        assert found.dtype == dtype
-        assert_close(found, (at.astype("float64") ** 3).astype(dtype), dtype, scale=4.0)
+        result = mg.function([x], Cube()(x))(at)
+        assert result.dtype == dtype
+        assert_close(result, (at.astype("float64") ** 3).astype(dtype), dtype, scale=4.0)
 
     def test_derivatives(self, rng):
         at = rng.normal(size=(2, 3))
@@ -116,9 +116,9 @@ class TestElementwise:
 class TestOthers:
     def test_arguments_and_several_results(self, rng):
         x = mg.var("x", init=rng.normal(size=(4, 3)))
-        found = RowPower()(x, exponent=3)
-        assert_close(value(found), (x.value**3).sum(axis=1), scale=10.0)
-        assert_close(value(mg.grad(mg.sum(found), x)), 3 * x.value**2, scale=10.0)
+        result = RowPower()(x, exponent=3)
+        assert_close(value(result), (x.value**3).sum(axis=1), scale=10.0)
+        assert_close(value(mg.grad(mg.sum(result), x)), 3 * x.value**2, scale=10.0)
         half, whole = Halves()(x)
         assert (half.dtype, whole.dtype) == (np.float64, np.int64)
         f = mg.function([], [half, whole, mg.grad(mg.sum(half**2), x)])
@@ -129,15 +129,15 @@ class TestOthers:
 
     def test_named_dimension(self, rng):
         x = mg.input("x", ("n", 3), "float64")
-        found = RowPower()(x, exponent=2)
-        assert [str(e) for e in found.shape] == ["n"]
+        result = RowPower()(x, exponent=2)
+        assert [str(e) for e in result.shape] == ["n"]
         at = rng.normal(size=(5, 3))
-        assert_close(mg.function([x], found)(at), (at**2).sum(axis=1), scale=10.0)
+        assert_close(mg.function([x], result)(at), (at**2).sum(axis=1), scale=10.0)
 
     def test_equal_ones_are_one_node(self):
         x = mg.input("x", (3,), "float64")
-        made = [RowPower()(x, exponent=2), RowPower()(x, exponent=2), RowPower()(x, exponent=3)]
-        graph = freeze([x], made)
+        nodes = [RowPower()(x, exponent=2), RowPower()(x, exponent=2), RowPower()(x, exponent=3)]
+        graph = freeze([x], nodes)
         assert sum(node.op is RowPower.op for node in graph.nodes) == 2
 
     def test_without_a_gradient(self):
@@ -265,14 +265,14 @@ def test_a_kernel_that_the_compiler_does_not_take_shows_its_message_and_line():
 
 
 def test_a_function_that_is_not_there_for_a_dtype_is_refused_where_the_node_is_made():
-    made = define(numpy=lambda self, x: np.exp(x), kernel="$exp(a)", no_gradient="not needed")
+    operation = define(numpy=lambda self, x: np.exp(x), kernel="$exp(a)", no_gradient="not needed")
     with pytest.raises(mg.DTypeError, match=r"Wrong: \$exp has no C function for int32"):
-        made()(mg.input("i", (3,), "int32"))
+        operation()(mg.input("i", (3,), "int32"))
 
 
 def test_kernel_numbers_of_the_right_type():
-    made = define(numpy=lambda self, x: x * x.dtype.type(0.5), kernel="a * (T)0.5")
-    mg.check_operation(made(), np.array([1.0, 3.0], dtype="float32"))
+    operation = define(numpy=lambda self, x: x * x.dtype.type(0.5), kernel="a * (T)0.5")
+    mg.check_operation(operation(), np.array([1.0, 3.0], dtype="float32"))
 
 
 class TestWrongUse:

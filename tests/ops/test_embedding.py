@@ -21,10 +21,10 @@ def trained(
     """Return a table after one step, the table before it, and the step."""
     start = np.random.default_rng(0).normal(size=(ROWS, WIDTH)).astype(dtype)
     table = mg.var("table", init=start)
-    given = mg.input("ids", ids.shape, ids.dtype)
-    rows = mg.embedding(given, table, **options)
+    positions = mg.input("ids", ids.shape, ids.dtype)
+    rows = mg.embedding(positions, table, **options)
     loss = mg.sum(rows * rows)
-    step = optimizer.step(loss, [table], inputs=[given], outputs=[loss])
+    step = optimizer.step(loss, [table], inputs=[positions], outputs=[loss])
     step(ids)
     return table, start, step
 
@@ -136,9 +136,9 @@ def test_columns_are_not_added_in_place() -> None:
     """The kernel adds rows."""
     start = np.random.default_rng(1).normal(size=(WIDTH, ROWS)).astype(np.float32)
     table = mg.var("table", init=start)
-    given = mg.input("ids", IDS.shape, IDS.dtype)
-    loss = mg.sum(mg.take(table, given, axis=1))
-    step = mg.function([given], loss, updates={table: table - 0.5 * mg.grad(loss, table)})
+    positions = mg.input("ids", IDS.shape, IDS.dtype)
+    loss = mg.sum(mg.take(table, positions, axis=1))
+    step = mg.function([positions], loss, updates={table: table - 0.5 * mg.grad(loss, table)})
     step(IDS)
     counts = np.bincount(IDS.reshape(-1), minlength=ROWS).astype(np.float32)
     assert_agrees(table.value, start - 0.5 * counts, "reassoc", 10.0)

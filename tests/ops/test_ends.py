@@ -25,8 +25,8 @@ def test_what_saturates_is_exactly_one(
     outputs = [mg.tanh(x), mg.erf(x), mg.grad(mg.sum(mg.gelu(x, approximate=True)), x)]
     outputs += [1.0 - mg.tanh(x) ** 2, 1.0 - mg.erf(x)]
     points = np.array([20.0, 100.0, 300.0, 3000.0, np.inf]).astype(canonical(dtype))
-    found = mg.function([x], outputs)(points)
-    for value, expected in zip(found, (1.0, 1.0, 1.0, 0.0, 0.0), strict=True):
+    results = mg.function([x], outputs)(points)
+    for value, expected in zip(results, (1.0, 1.0, 1.0, 0.0, 0.0), strict=True):
         np.testing.assert_array_equal(np.asarray(value).astype(np.float64), expected)
 
 
@@ -61,8 +61,8 @@ def check_conversions(
         ).astype(canonical(source))
     outputs = [mg.cast(x, dtype) for dtype in WHOLE]
     outputs += [mg.cast(mg.constant(points), dtype) for dtype in WHOLE]  # folded
-    found = mg.function([x], outputs, device=device)(points)
-    for dtype, value in zip(WHOLE + WHOLE, found, strict=True):
+    result = mg.function([x], outputs, device=device)(points)
+    for dtype, value in zip(WHOLE + WHOLE, result, strict=True):
         ends = np.iinfo(dtype)
         expected = [
             0 if np.isnan(v) else int(min(max(int(np.clip(v, -1e30, 1e30)), ends.min), ends.max))
@@ -124,8 +124,8 @@ def test_relative_entropy_does_not_overflow_before_its_value() -> None:
 
 def test_full_poisson_loss_is_minus_the_logarithm_of_a_probability() -> None:
     rates, counts = np.array([0.5, 1.0, 3.0, 20.0]), np.array([0.0, 1.0, 2.0, 30.0])
-    found = mg.poisson_nll(np.log(rates), counts, full=True, reduction="none").eval()
-    np.testing.assert_allclose(found, -stats.poisson.logpmf(counts, rates), rtol=1e-12)
+    result = mg.poisson_nll(np.log(rates), counts, full=True, reduction="none").eval()
+    np.testing.assert_allclose(result, -stats.poisson.logpmf(counts, rates), rtol=1e-12)
     # Stirling's approximation, which PyTorch adds above 1, is less by up to 1 / (12 t).
     above = counts[counts > 1]
     stirling = above * np.log(above) - above + 0.5 * np.log(2 * np.pi * above)
@@ -158,10 +158,10 @@ def check_splitting(dtype: str, device: str = "cpu") -> None:
         with np.errstate(all="ignore"):
             expected.append(np.nextafter(points, other))
     inputs = [x, n] if kind.itemsize == 2 else [x, n, y]
-    for found, numbers in zip(
+    for actual, numbers in zip(
         mg.function(inputs, outputs, device=device)(*feeds), expected, strict=True
     ):
-        result, numbers = host(found).astype(np.float64), numbers.astype(np.float64)
+        result, numbers = host(actual).astype(np.float64), numbers.astype(np.float64)
         np.testing.assert_array_equal(result, numbers)
         some = ~np.isnan(numbers)
         np.testing.assert_array_equal(np.signbit(result[some]), np.signbit(numbers[some]))

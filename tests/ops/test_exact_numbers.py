@@ -76,11 +76,11 @@ def _cases(name: str, i: int) -> Iterator[Case]:
         for k, value in enumerate(operands) if several else ():
             if _is_wide(value) and value.size:
                 for numbers in (value.flat[0].item() * SCALE, _as_numbers(value)):
-                    given = (*operands[:k], numbers, *operands[k + 1 :])
-                    yield f"numbers as operand {k}", given, attrs
+                    arguments = (*operands[:k], numbers, *operands[k + 1 :])
+                    yield f"numbers as operand {k}", arguments, attrs
             elif isinstance(value, list):
-                given = (*operands[:k], [_as_numbers(value[0]), *value[1:]], *operands[k + 1 :])
-                yield f"numbers in operand {k}", given, attrs
+                arguments = (*operands[:k], [_as_numbers(value[0]), *value[1:]], *operands[k + 1 :])
+                yield f"numbers in operand {k}", arguments, attrs
         if "dtype" in parameters:
             numbers = tuple(map(_as_numbers, operands))
             yield f"numbers, dtype={dtype}", numbers, {**attrs, "dtype": dtype.name}
@@ -97,15 +97,17 @@ def _made(function: Callable[..., Any], case: Case, floats: str) -> list[mg.Node
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mg.config, "float_dtype", floats)
-        given = tuple(map(constants, operands))
-        made = [node for node in results(function(*given, **attrs)) if isinstance(node, mg.Node)]
+        arguments = tuple(map(constants, operands))
+        nodes = [
+            node for node in results(function(*arguments, **attrs)) if isinstance(node, mg.Node)
+        ]
         if label != "gradients":
-            return made
-        points = [v for v in flattened(given) if isinstance(v, mg.Node) and is_inexact(v.dtype)]
+            return nodes
+        points = [v for v in flattened(arguments) if isinstance(v, mg.Node) and is_inexact(v.dtype)]
         random = np.random.default_rng(0)
         terms = [
             mg.sum(mg.real(node) * random.uniform(0.5, 1.5, node.shape))
-            for node in made
+            for node in nodes
             if is_inexact(node.dtype)
         ]
         return mg.grad(mg.sum(mg.stack(terms)), points, unused="zeros") if points else []
@@ -135,11 +137,11 @@ def test_numbers_beside_64_bits_keep_their_digits(name: str, which: str) -> None
             except REFUSALS:
                 assert label != "arrays"
                 continue
-            made = _made(record.function, case, "float32")
+            nodes = _made(record.function, case, "float32")
             decided = label in ("arrays", "gradients") and any(map(_is_wide, flattened(case[1])))
-            for node, value, wanted in zip(made, values(made), expected, strict=True):
-                if decided or node.dtype == wanted.dtype:
-                    _assert_same(value, wanted, f"{name}[{i}], {label}")
+            for node, value, expected_value in zip(nodes, values(nodes), expected, strict=True):
+                if decided or node.dtype == expected_value.dtype:
+                    _assert_same(value, expected_value, f"{name}[{i}], {label}")
                 else:  # floats came of integers, or the first operand is of numbers
                     assert node.dtype.name in ("float32", "complex64")
 
@@ -268,19 +270,19 @@ def test_literals_of_cuda_kernels_are_exact(dtype: str) -> None:
 
 def _check_literals(dtype: str, device: str) -> None:
     x = mg.input("x", ("n",), dtype)
-    fed = np.ones(3, dtype)
+    feed = np.ones(3, dtype)
     outputs: list[mg.Node] = []
     expected: list[np.ndarray] = []
     for value in LITERALS[dtype]:
-        exact = fed.dtype.type(value)
+        exact = feed.dtype.type(value)
         outputs += [x * value, mg.where(mg.not_equal(x, value), value, x)]
         with np.errstate(all="ignore"):
-            expected += [fed * exact, np.where(fed != exact, exact, fed)]
-    found = mg.function([x], outputs, device=device)(fed)
-    for value, wanted in zip(found, expected, strict=True):
+            expected += [feed * exact, np.where(feed != exact, exact, feed)]
+    results = mg.function([x], outputs, device=device)(feed)
+    for value, expected_value in zip(results, expected, strict=True):
         value = np.asarray(value.get() if hasattr(value, "get") else value)
-        assert value.dtype == wanted.dtype
-        np.testing.assert_array_equal(value, wanted)
+        assert value.dtype == expected_value.dtype
+        np.testing.assert_array_equal(value, expected_value)
 
 
 def _while(floats: str, function: Callable[[], list[Any]]) -> list[np.ndarray]:
@@ -334,10 +336,10 @@ def test_settings_of_optimizers_are_exact(name: str, option: str | None) -> None
     except REFUSALS:  # the setting is no number
         assert option is not None
         return
-    for narrow, wanted in zip(
+    for narrow, expected in zip(
         _while("float32", lambda: _trained(kind(**settings))), wide, strict=True
     ):
-        _assert_same(narrow, wanted, f"{name} {settings}")
+        _assert_same(narrow, expected, f"{name} {settings}")
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -353,8 +355,8 @@ def test_schedules_round_where_they_are_called() -> None:
     rate = mg.schedule.cosine(0.1, 7)
     assert rate.at(0) == 0.1
     assert rate(mg.constant(np.int64(2))).dtype == np.float32
-    found = rate(mg.constant(np.int64(2))).eval()
-    assert found == np.float32(0.05 * (1.0 + math.cos(2.0 * math.pi / 7.0)))
+    result = rate(mg.constant(np.int64(2))).eval()
+    assert result == np.float32(0.05 * (1.0 + math.cos(2.0 * math.pi / 7.0)))
 
 
 DRAWS = [name for name, record in TABLE.items() if record.kind is Kind.RANDOM and record.function]
@@ -376,20 +378,20 @@ def test_parameters_of_distributions_are_exact(name: str) -> None:
     calls: list[dict[str, Any]] = []
     for number in (0.3, 0.7, 2.3):
         for option in options:
-            given: dict[str, Any] = dict.fromkeys(needed, number)
-            given |= {"shape": 5} if "shape" in parameters else {}
-            given |= {"dtype": "float64"} if "dtype" in parameters else {}
-            calls.append(given if option is None else {**given, option: number})
+            arguments: dict[str, Any] = dict.fromkeys(needed, number)
+            arguments |= {"shape": 5} if "shape" in parameters else {}
+            arguments |= {"dtype": "float64"} if "dtype" in parameters else {}
+            calls.append(arguments if option is None else {**arguments, option: number})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mg.config, "float_dtype", "float64")
-        wide, taken = _drawn(function, calls)
+        wide, arguments_of = _drawn(function, calls)
         patch.setattr(mg.config, "float_dtype", "float32")
         narrow, taken_again = _drawn(function, calls)
-    assert taken == taken_again
-    assert len(taken) == len(wide) == len(narrow)
-    for given, drawn, wanted in zip(taken, narrow, wide, strict=True):
+    assert arguments_of == taken_again
+    assert len(arguments_of) == len(wide) == len(narrow)
+    for arguments, numbers, expected in zip(arguments_of, narrow, wide, strict=True):
         if "dtype" in parameters:
-            _assert_same(drawn, wanted, f"{name} {given}")
+            _assert_same(numbers, expected, f"{name} {arguments}")
 
 
 def _drawn(
@@ -398,12 +400,12 @@ def _drawn(
     """Return what all calls draw, compiled at once, and for each result the call's arguments."""
     mg.random.seed(7)
     nodes: list[mg.Node] = []
-    taken: list[dict[str, Any]] = []
-    for given in calls:
+    arguments_of: list[dict[str, Any]] = []
+    for arguments in calls:
         try:
-            made = results(function(**given))
+            nodes_of_call = results(function(**arguments))
         except REFUSALS:  # the option is no number
             continue
-        nodes += made
-        taken += [given] * len(made)
-    return [np.asarray(value) for value in mg.function([], nodes)()], taken
+        nodes += nodes_of_call
+        arguments_of += [arguments] * len(nodes_of_call)
+    return [np.asarray(value) for value in mg.function([], nodes)()], arguments_of

@@ -56,13 +56,13 @@ def test_lines_are_scipys(name: str, rng: np.random.Generator) -> None:
         n = None if rng.uniform() < 0.4 else int(rng.integers(1, 12))
         norm = NORMS[int(rng.integers(4))]
         dtype = dtype_of(rng, name)
-        given = draw(rng, shape, dtype)
+        array = draw(rng, shape, dtype)
         x = mg.input("x", shape, dtype)
         function = mg.function([x], getattr(mg.fft, name)(x, n=n, axis=axis, norm=norm))
-        wanted = getattr(scipy.fft, name)(given, n=n, axis=axis, norm=norm)
-        found = function(given)
-        assert found.dtype == wanted.dtype, "32 bits stay 32 bits"
-        assert_close(found, wanted)
+        expected = getattr(scipy.fft, name)(array, n=n, axis=axis, norm=norm)
+        result = function(array)
+        assert result.dtype == expected.dtype, "32 bits stay 32 bits"
+        assert_close(result, expected)
 
 
 @pytest.mark.parametrize("name", PLANES)
@@ -75,13 +75,13 @@ def test_planes_are_scipys(name: str, rng: np.random.Generator) -> None:
         s = None if rng.uniform() < 0.4 else tuple(int(n) for n in rng.integers(1, 8, count))
         norm = NORMS[int(rng.integers(4))]
         dtype = dtype_of(rng, name)
-        given = draw(rng, shape, dtype)
+        array = draw(rng, shape, dtype)
         x = mg.input("x", shape, dtype)
         function = mg.function([x], getattr(mg.fft, name)(x, s=s, axes=axes, norm=norm))
-        wanted = getattr(scipy.fft, name)(given, s=s, axes=axes, norm=norm)
-        found = function(given)
-        assert found.dtype == wanted.dtype
-        assert_close(found, wanted)
+        expected = getattr(scipy.fft, name)(array, s=s, axes=axes, norm=norm)
+        result = function(array)
+        assert result.dtype == expected.dtype
+        assert_close(result, expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8])
@@ -106,18 +106,18 @@ def test_real_operands_and_whole_numbers_are_converted() -> None:
 
 
 def test_feeds_that_are_not_contiguous(rng: np.random.Generator) -> None:
-    given = draw(rng, (6, 8), "complex128")
+    array = draw(rng, (6, 8), "complex128")
     x = mg.input("x", ("n", "m"), "complex128")
     function = mg.function([x], mg.fft.fft(x, axis=0))
-    for view in (given.T, given[::2, ::-1], given[:, 1::3]):
+    for view in (array.T, array[::2, ::-1], array[:, 1::3]):
         assert_close(function(view), np.fft.fft(view, axis=0))
 
 
 def test_values_that_are_not_finite_fill_their_line() -> None:
-    given = np.array([[1.0, np.nan, 2.0], [1.0, 2.0, 3.0]])
-    found = mg.fft.rfft(given).eval()
-    assert np.isnan(found[0]).all()
-    assert np.isfinite(found[1]).all()
+    array = np.array([[1.0, np.nan, 2.0], [1.0, 2.0, 3.0]])
+    results = mg.fft.rfft(array).eval()
+    assert np.isnan(results[0]).all()
+    assert np.isfinite(results[1]).all()
 
 
 # Symbolic extents.
@@ -135,13 +135,13 @@ def test_named_extents_have_exact_shapes(n: int, rng: np.random.Generator) -> No
     assert longer.shape == (2, time + 3)
     energy = mg.sum(mg.square(mg.absolute(spectrum)))
     parts = [again, longer, mg.grad(energy, x), mg.fft.fftfreq(time, 0.5), mg.fft.fftshift(x)]
-    given = draw(rng, (2, n), "float64")
-    found = mg.function([x], parts)(given)
-    assert_close(found[0], given)
-    assert_close(found[1], np.fft.fft(given, n=n + 3))
-    assert_close(found[2], _energy_slope(given))
-    assert_close(found[3], np.fft.fftfreq(n, 0.5).astype(np.float32))
-    assert_close(found[4], np.fft.fftshift(given))
+    array = draw(rng, (2, n), "float64")
+    results = mg.function([x], parts)(array)
+    assert_close(results[0], array)
+    assert_close(results[1], np.fft.fft(array, n=n + 3))
+    assert_close(results[2], _energy_slope(array))
+    assert_close(results[3], np.fft.fftfreq(n, 0.5).astype(np.float32))
+    assert_close(results[4], np.fft.fftshift(array))
 
 
 def _energy_slope(x: np.ndarray) -> np.ndarray:
@@ -190,11 +190,11 @@ def test_texts_and_archives_hold_transforms(tmp_path: Path, rng: np.random.Gener
     function = mg.function([x, v], parts)
     text = dump(function.graph)
     assert dump(load(text)) == text
-    given = draw(rng, (3, 7), "float64"), draw(rng, (4,), "float64")
-    wanted = function(*given)
+    arrays = draw(rng, (3, 7), "float64"), draw(rng, (4,), "float64")
+    all_expected = function(*arrays)
     function.save(tmp_path / "f.mg")
-    for found, expected in zip(mg.load(tmp_path / "f.mg")(*given), wanted, strict=True):
-        assert np.array_equal(found, expected)
+    for result, expected in zip(mg.load(tmp_path / "f.mg")(*arrays), all_expected, strict=True):
+        assert np.array_equal(result, expected)
 
 
 # Gradients.
@@ -207,8 +207,8 @@ def test_gradients_at_odd_and_even_lengths(
     name: str, n: int, norm: str, rng: np.random.Generator
 ) -> None:
     def power(x: mg.Node) -> mg.Node:
-        made = getattr(mg.fft, name)(x, n=n, norm=norm)
-        return mg.real(made) ** 3 + mg.imag(made) * 2.0
+        spectrum = getattr(mg.fft, name)(x, n=n, norm=norm)
+        return mg.real(spectrum) ** 3 + mg.imag(spectrum) * 2.0
 
     dtype = "float64" if name in REAL else "complex128"
     assert len(mg.check_gradients(power, draw(rng, (2, 4), dtype)).targets) == 1
@@ -229,9 +229,9 @@ def test_gradients_are_transforms() -> None:
 def test_transforms_are_mapped(rng: np.random.Generator) -> None:
     x = mg.input("x", (3, 4, 5), "complex128")
     mapped = mg.vmap(lambda row: mg.fft.fftn(row, axes=(0,)) + mg.fft.ifft(row))(x)
-    given = draw(rng, (3, 4, 5), "complex128")
+    array = draw(rng, (3, 4, 5), "complex128")
     assert_close(
-        mg.function([x], mapped)(given), np.fft.fft(given, axis=1) + np.fft.ifft(given, axis=2)
+        mg.function([x], mapped)(array), np.fft.fft(array, axis=1) + np.fft.ifft(array, axis=2)
     )
 
 
@@ -250,9 +250,9 @@ def test_convolve_and_correlate_are_numpys(
         left, right = mg.input("a", (n,), dtype), mg.input("v", (m,), dtype)
         for ours, theirs in ((mg.convolve, np.convolve), (mg.correlate, np.correlate)):
             function = mg.function([left, right], ours(left, right, mode, method))
-            found = function(a, v)
-            assert found.dtype == np.dtype(dtype)
-            assert_close(found, theirs(a, v, mode))
+            result = function(a, v)
+            assert result.dtype == np.dtype(dtype)
+            assert_close(result, theirs(a, v, mode))
 
 
 @pytest.mark.parametrize("method", ["direct", "fft"])
@@ -265,8 +265,8 @@ def test_signals_of_several_axes_are_scipys(
         for ours, theirs in (
             (mg.convolve, scipy.signal.convolve), (mg.correlate, scipy.signal.correlate)
         ):
-            found = ours(mg.constant(a), mg.constant(v), mode, method).eval()
-            assert_close(found, theirs(a, v, mode, "direct"))
+            result = ours(mg.constant(a), mg.constant(v), mode, method).eval()
+            assert_close(result, theirs(a, v, mode, "direct"))
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
@@ -276,10 +276,10 @@ def test_named_signals(mode: str, n: int, m: int, rng: np.random.Generator) -> N
     parts = [mg.convolve(a, v, mode), mg.correlate(a, v, mode)]
     if mode == "full":
         assert parts[0].shape == (mg.Dim("n") + mg.Dim("m") - 1,)
-    given = draw(rng, (n,), "float64"), draw(rng, (m,), "float64")
-    found = mg.function([a, v], parts)(*given)
-    assert_close(found[0], np.convolve(*given, mode))
-    assert_close(found[1], np.correlate(*given, mode))
+    signals = draw(rng, (n,), "float64"), draw(rng, (m,), "float64")
+    results = mg.function([a, v], parts)(*signals)
+    assert_close(results[0], np.convolve(*signals, mode))
+    assert_close(results[1], np.correlate(*signals, mode))
 
 
 def test_a_shorter_first_signal_is_refused_at_the_call() -> None:
@@ -293,9 +293,9 @@ def test_the_way_by_spectra_keeps_digits(rng: np.random.Generator) -> None:
     """Its rounding is relative to the largest elements, some units of the last place of them."""
     a, v = draw(rng, (4000,), "float32"), draw(rng, (700,), "float32")
     exact = np.convolve(a.astype(np.float64), v.astype(np.float64))
-    found = mg.convolve(mg.constant(a), mg.constant(v), method="fft").eval()
-    assert found.dtype == np.float32
-    assert np.abs(found - exact).max() <= 64 * 2.0**-24 * np.abs(exact).max()
+    result = mg.convolve(mg.constant(a), mg.constant(v), method="fft").eval()
+    assert result.dtype == np.float32
+    assert np.abs(result - exact).max() <= 64 * 2.0**-24 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("method", ["direct", "fft"])

@@ -57,8 +57,8 @@ def test_array_subscripts_are_numpys(rng: np.random.Generator) -> None:
     fixed = mg.input("y", data.shape, "float64")
     keys = [_random_key(rng, data.shape, repeated=True) for _ in range(120)]
     nodes = [mg.index(fixed, key) for key in keys]
-    found = mg.function([fixed], nodes)(data)
-    for key, node, actual in zip(keys, nodes, found, strict=True):
+    result = mg.function([fixed], nodes)(data)
+    for key, node, actual in zip(keys, nodes, result, strict=True):
         assert node.shape == data[key].shape, key
         np.testing.assert_array_equal(actual, data[key], err_msg=repr(key))
     for key in keys[:30]:
@@ -75,10 +75,10 @@ def test_gradient_of_array_subscripts_adds_up(rng: np.random.Generator) -> None:
     gradients = [
         mg.grad(mg.sum(mg.index(x, key) * w), x) for key, w in zip(keys, weights, strict=True)
     ]
-    for key, w, found in zip(keys, weights, mg.function([x], gradients)(data), strict=True):
+    for key, w, result in zip(keys, weights, mg.function([x], gradients)(data), strict=True):
         expected = np.zeros_like(data)
         np.add.at(expected, key, w)
-        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13, err_msg=repr(key))
+        np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-13, err_msg=repr(key))
 
 
 @pytest.mark.parametrize("how", ["set", "add", "multiply", "min", "max"])
@@ -91,13 +91,13 @@ def test_updates_are_numpys(how: str, rng: np.random.Generator) -> None:
     before = data.copy()
     results = mg.function([x], nodes)(data)
     np.testing.assert_array_equal(data, before)
-    for key, v, found in zip(keys, values, results, strict=True):
+    for key, v, result in zip(keys, values, results, strict=True):
         expected = data.copy()
         if how == "set":
             expected[key] = v
         else:
             AT[how].at(expected, key, v)
-        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0, err_msg=repr(key))
+        np.testing.assert_allclose(result, expected, rtol=1e-13, atol=0, err_msg=repr(key))
 
 
 def test_methods_of_at() -> None:
@@ -115,8 +115,8 @@ def test_methods_of_at() -> None:
         places.max(v): [5.0, 2.0, 4.0],
         places.get(): [4.0, 4.0, 1.0],
     }
-    for node, wanted in expected.items():
-        np.testing.assert_allclose(value(node), wanted, rtol=1e-15)
+    for node, expected_value in expected.items():
+        np.testing.assert_allclose(value(node), expected_value, rtol=1e-15)
 
 
 def test_of_equal_positions_the_last_is_set_and_has_the_gradient() -> None:
@@ -176,11 +176,11 @@ def test_a_mask_is_refused_for_reading_and_taken_for_updates(rng: np.random.Gene
     assert "mg.boolean_index(x, mask, size=n)" in str(caught.value)
     data = rng.normal(size=(5, 2))
     rows = mg.input("rows", ("n",), "bool")
-    chosen = data[:, 0] > 0
+    mask = data[:, 0] > 0
     f = mg.function([x, rows], [x.at[x > 0].set(0.0), x.at[rows].add([1.0, 2.0])])
-    cut, raised = f(data, chosen)
+    cut, raised = f(data, mask)
     np.testing.assert_array_equal(cut, np.where(data > 0, 0.0, data))
-    np.testing.assert_array_equal(raised, data + np.where(chosen[:, None], [1.0, 2.0], 0.0))
+    np.testing.assert_array_equal(raised, data + np.where(mask[:, None], [1.0, 2.0], 0.0))
 
 
 def test_slices_of_named_axes_are_updated() -> None:
@@ -248,9 +248,9 @@ def test_take_along_axis_of_named_axes(rng: np.random.Generator) -> None:
     f = mg.function([x, at], [node, mg.grad(mg.sum(node * node), x)])
     for n, m, k in ((3, 4, 2), (1, 5, 6)):
         data, places = rng.normal(size=(n, m, 2)), rng.integers(-m, m, (n, k, 1))
-        found, gradient = f(data, places)
+        result, gradient = f(data, places)
         expected = np.take_along_axis(data, places, axis=1)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
         total = np.zeros_like(data)
         i, _, c = np.ogrid[:n, :k, :2]
         np.add.at(total, (i, places, c), 2.0 * expected)
@@ -270,8 +270,8 @@ def test_updates_map_over_an_axis(rng: np.random.Generator) -> None:
     expected = data.copy()
     for row in range(3):
         np.add.at(expected[row], places[row], new[row])
-    found = mg.function([x, at, v], mapped)(data, places, new)
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    result = mg.function([x, at, v], mapped)(data, places, new)
+    np.testing.assert_allclose(result, expected, rtol=1e-13)
 
 
 def test_sizes_of_what_is_found(rng: np.random.Generator) -> None:
@@ -289,17 +289,17 @@ def test_sizes_of_what_is_found(rng: np.random.Generator) -> None:
         expected = np.flatnonzero(data > 0)
         np.testing.assert_array_equal(places[: len(expected)], expected)
         assert (places[len(expected) :] == -1).all()
-        kept = data[data > 0][:4]
-        np.testing.assert_array_equal(values[: len(kept)], kept)
-        assert np.isnan(values[len(kept) :]).all()
+        positive = data[data > 0][:4]
+        np.testing.assert_array_equal(values[: len(positive)], positive)
+        assert np.isnan(values[len(positive) :]).all()
 
 
 def test_gradient_of_boolean_index_goes_to_what_was_taken() -> None:
     x = mg.input("x", (5,), "float64")
-    taken = mg.boolean_index(x, x > 0, size=2)
-    gradient = mg.grad(mg.sum(taken * taken), x)
-    found = value(gradient, {x: np.array([-1.0, 2.0, 3.0, 4.0, -2.0])})
-    np.testing.assert_array_equal(found, [0.0, 4.0, 6.0, 0.0, 0.0])
+    picked = mg.boolean_index(x, x > 0, size=2)
+    gradient = mg.grad(mg.sum(picked * picked), x)
+    result = value(gradient, {x: np.array([-1.0, 2.0, 3.0, 4.0, -2.0])})
+    np.testing.assert_array_equal(result, [0.0, 4.0, 6.0, 0.0, 0.0])
 
 
 def test_feeds_need_not_be_contiguous(rng: np.random.Generator) -> None:
@@ -314,18 +314,18 @@ def test_feeds_need_not_be_contiguous(rng: np.random.Generator) -> None:
         mg.median(x, 1),
     ]
     plain = mg.function([x], outputs)(np.ascontiguousarray(data))
-    for found, expected in zip(mg.function([x], outputs)(data), plain, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for result, expected in zip(mg.function([x], outputs)(data), plain, strict=True):
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_complex_elements_are_updated_but_not_compared() -> None:
     x = mg.input("x", (3,), "complex128")
     data = np.array([1 + 2j, -1j, 3.0])
     at = mg.constant([2, 0, 2])
-    found = mg.function([x], [x.at[at].add(1j), x.at[1:].set(2.0), x[at]])(data)
-    np.testing.assert_array_equal(found[0], data + np.array([1j, 0, 2j]))
-    np.testing.assert_array_equal(found[1], [data[0], 2.0, 2.0])
-    np.testing.assert_array_equal(found[2], data[[2, 0, 2]])
+    results = mg.function([x], [x.at[at].add(1j), x.at[1:].set(2.0), x[at]])(data)
+    np.testing.assert_array_equal(results[0], data + np.array([1j, 0, 2j]))
+    np.testing.assert_array_equal(results[1], [data[0], 2.0, 2.0])
+    np.testing.assert_array_equal(results[2], data[[2, 0, 2]])
     with pytest.raises(DTypeError, match="how='max' of dtype complex128"):
         x.at[at].max(0.0)
     with pytest.raises(DTypeError, match="values of dtype complex"):
@@ -354,19 +354,19 @@ def test_series_of_positions_are_arrays() -> None:
         ((0, 1), (1, 2)), (slice(None), (0, -1)), (range(2), 1), ([], 1), (slice(None), ()),
         ((),), ([(0, 1), (2, 0)],),
     ):  # fmt: skip
-        taken = mg.constant(x)[key].eval()
-        assert taken.shape == x[key].shape
-        np.testing.assert_array_equal(taken, x[key])
+        picked = mg.constant(x)[key].eval()
+        assert picked.shape == x[key].shape
+        np.testing.assert_array_equal(picked, x[key])
 
 
 @pytest.mark.parametrize("name", ["tril", "triu", "diagflat", "diag"])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float16"])
 def test_zeros_beside_a_diagonal_are_of_its_dtype(name: str, dtype: str) -> None:
     x = np.array([[1, 0], [1, 1]], dtype)
-    made = getattr(mg, name)(mg.constant(x))
+    node = getattr(mg, name)(mg.constant(x))
     expected = getattr(np, name)(x)
-    assert made.dtype == expected.dtype
-    np.testing.assert_array_equal(made.eval(), expected)
+    assert node.dtype == expected.dtype
+    np.testing.assert_array_equal(node.eval(), expected)
 
 
 @pytest.mark.parametrize("how", ["set", "min", "max"])
@@ -383,14 +383,14 @@ def test_updates_in_the_order_of_positions(
             x.reshape(-1)[::9] = np.nan
             rows.reshape(-1)[::4] = np.nan
         at = rng.integers(0, 7, count)
-        wanted = x.copy()
+        expected = x.copy()
         if how == "set":
-            wanted[at] = rows
+            expected[at] = rows
         else:
             with np.errstate(invalid="ignore"):
-                (np.minimum if how == "min" else np.maximum).at(wanted, at, rows)
+                (np.minimum if how == "min" else np.maximum).at(expected, at, rows)
         put_in_order(np, x, at, rows, how)
-        np.testing.assert_array_equal(x, wanted)
+        np.testing.assert_array_equal(x, expected)
 
 
 CUTS = [
@@ -416,15 +416,15 @@ def test_slices_of_dimensions_that_turn_out_short(
     f = mg.function([x], [*(part * 2.0 for part in parts), mg.grad(total, x)])
     for n in (0, 1, 2, 3, 7):
         array = np.arange(1.0, 2 * n + 1).reshape(n, 2)
-        *found, slope = f(array)
-        for part, expected in zip(found, _cut(np, array), strict=True):
+        *results, slope = f(array)
+        for part, expected in zip(results, _cut(np, array), strict=True):
             np.testing.assert_array_equal(part, expected * 2.0)
         differences = np.zeros_like(array)  # exact: the loss is of second degree
         for at in np.ndindex(array.shape):
             for sign in (0.5, -0.5):
-                moved = array.copy()
-                moved[at] += sign
-                differences[at] += 2.0 * sign * sum((part**2).sum() for part in _cut(np, moved))
+                shifted = array.copy()
+                shifted[at] += sign
+                differences[at] += 2.0 * sign * sum((part**2).sum() for part in _cut(np, shifted))
         np.testing.assert_allclose(slope, differences, rtol=1e-12)
     assert x[1:].shape == x[:-1].shape
     assert x[1:][1:].shape == x[2:].shape
@@ -435,8 +435,8 @@ def test_a_cut_that_is_padded_back_is_a_carry_and_a_branch() -> None:
     """Its extent is max(n, 1), which is n at every call but that with no element."""
     x = mg.var("x", shape=("n",))
     shifted, _ = mg.scan(lambda c, _: (mg.pad(c[:-1], (1, 0)), None), x, length=2)
-    chosen = mg.cond(mg.sum(x) > 0, lambda v: mg.pad(v[1:], (0, 1)), lambda v: -v, x)
-    f = mg.function([x], [shifted, chosen, mg.grad(mg.sum(shifted * shifted), x)])
+    branch = mg.cond(mg.sum(x) > 0, lambda v: mg.pad(v[1:], (0, 1)), lambda v: -v, x)
+    f = mg.function([x], [shifted, branch, mg.grad(mg.sum(shifted * shifted), x)])
     results = f(np.arange(4, dtype=np.float32))
     for result, expected in zip(results, ([0, 0, 0, 1], [1, 2, 3, 0], [0, 2, 0, 0]), strict=True):
         np.testing.assert_array_equal(result, expected)

@@ -15,9 +15,9 @@ from magmagraph.ops.reduction.primitives import sum_to
 INF, NAN = np.inf, np.nan
 
 
-def _assert_close(found: np.ndarray, expected: Any) -> None:
-    allowed = mg.dtypes.tolerance(found.dtype, "stable")
-    assert allowed.close(found, expected, 0.0), f"{found!r} differs from {expected!r}"
+def _assert_close(result: np.ndarray, expected: Any) -> None:
+    allowed = mg.dtypes.tolerance(result.dtype, "stable")
+    assert allowed.close(result, expected, 0.0), f"{result!r} differs from {expected!r}"
 
 
 def _slopes(function: Callable[..., mg.Node], *points: Any, order: int = 1) -> list[np.ndarray]:
@@ -108,8 +108,8 @@ def _slopes(function: Callable[..., mg.Node], *points: Any, order: int = 1) -> l
     ],
 )
 def test_slope(function: Callable[..., mg.Node], points: Any, expected: Any) -> None:
-    (found,) = _slopes(function, points)
-    _assert_close(found, expected)
+    (result,) = _slopes(function, points)
+    _assert_close(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_slope(function: Callable[..., mg.Node], points: Any, expected: Any) -> 
 def test_slopes_of_two(
     function: Callable[..., mg.Node], x: Any, y: Any, by_x: Any, by_y: Any
 ) -> None:
-    found = _slopes(function, x, y)
-    _assert_close(found[0], by_x)
-    _assert_close(found[1], by_y)
+    results = _slopes(function, x, y)
+    _assert_close(results[0], by_x)
+    _assert_close(results[1], by_y)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_slopes_of_two(
     ],
 )
 def test_curvature(function: Callable[..., mg.Node], points: Any, expected: Any) -> None:
-    (found,) = _slopes(function, points, order=2)
-    _assert_close(found, expected)
+    (result,) = _slopes(function, points, order=2)
+    _assert_close(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_value(function: Callable[..., mg.Node], points: Any, expected: Any) -> 
     operands = points if isinstance(points, tuple) else (points,)
     arrays = [np.asarray(operand, dtype=np.float32) for operand in operands]
     nodes = [mg.input(f"x{i}", array.shape) for i, array in enumerate(arrays)]
-    found = value(function(*nodes), dict(zip(nodes, arrays, strict=True)))
-    _assert_close(found, expected)
+    result = value(function(*nodes), dict(zip(nodes, arrays, strict=True)))
+    _assert_close(result, expected)
 
 
 def test_sums_of_16_bit_floats_keep_their_range() -> None:
@@ -199,9 +199,9 @@ def test_sums_of_16_bit_floats_keep_their_range() -> None:
         (mg.variance, 0.0),
         (mg.norm, np.float16(np.sqrt(400_000.0))),
     ):
-        found = value(function(x), {x: ones})
-        assert found.dtype == np.float16
-        assert found == expected
+        result = value(function(x), {x: ones})
+        assert result.dtype == np.float16
+        assert result == expected
 
 
 WIDE_INTEGERS = {
@@ -217,12 +217,12 @@ def test_sums_of_unsigned_integers_wrap_as_uint32(
 ) -> None:
     monkeypatch.setattr(mg.config, "compiler", compiler)
     x = mg.input("x", ("n",), "uint16")
-    fed = np.full(70_000, 65_535, np.uint16)
-    sums, products, running = mg.function([x], [mg.sum(x), mg.prod(x), mg.cumsum(x)])(fed)
-    assert sums == np.sum(fed, dtype=np.uint32) != np.sum(fed)
-    assert products == np.prod(fed, dtype=np.uint32)
-    np.testing.assert_array_equal(running, np.cumsum(fed, dtype=np.uint32))
-    assert mg.sum(x, dtype="uint64").eval({x: fed}) == np.sum(fed)
+    feed = np.full(70_000, 65_535, np.uint16)
+    sums, products, running = mg.function([x], [mg.sum(x), mg.prod(x), mg.cumsum(x)])(feed)
+    assert sums == np.sum(feed, dtype=np.uint32) != np.sum(feed)
+    assert products == np.prod(feed, dtype=np.uint32)
+    np.testing.assert_array_equal(running, np.cumsum(feed, dtype=np.uint32))
+    assert mg.sum(x, dtype="uint64").eval({x: feed}) == np.sum(feed)
 
 
 def test_integer_sums_are_wide() -> None:

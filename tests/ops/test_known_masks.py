@@ -68,20 +68,20 @@ def test_subscripts_are_numpys(name: str, as_nodes: bool) -> None:
     weights = np.random.default_rng(5).normal(size=expected.shape)
     slope = np.zeros_like(X)
     np.add.at(slope, key, weights)
-    given = _constants(key) if as_nodes else key
-    node = x[given]
+    subscript = _constants(key) if as_nodes else key
+    node = x[subscript]
     assert node.shape == expected.shape
     gradient = mg.grad(mg.sum(node * weights), x, unused="zeros")
-    value, found = mg.function([x], [node, gradient])(X)
+    value, result = mg.function([x], [node, gradient])(X)
     np.testing.assert_array_equal(value, expected)
-    np.testing.assert_array_equal(found, slope)
+    np.testing.assert_array_equal(result, slope)
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_updates_are_numpys(name: str) -> None:
     key = KEYS[name]
-    drawn = np.random.default_rng(7).normal(size=X[key].shape)
-    cases = list(product(["set", "add", "multiply"], [np.float64(2.5), drawn]))
+    random = np.random.default_rng(7).normal(size=X[key].shape)
+    cases = list(product(["set", "add", "multiply"], [np.float64(2.5), random]))
     inputs: list[mg.Node] = []
     outputs: list[mg.Node] = []
     for how, values in cases:
@@ -90,22 +90,22 @@ def test_updates_are_numpys(name: str) -> None:
         assert node.shape == X.shape
         inputs += [x, v]
         outputs += [node, *mg.grad(mg.sum(node * X), [x, v], unused="zeros")]
-    fed = [array for _, values in cases for array in (X, values)]
-    computed = iter(mg.function(inputs, outputs)(*fed))
+    feeds = [array for _, values in cases for array in (X, values)]
+    computed = iter(mg.function(inputs, outputs)(*feeds))
     for how, values in cases:
-        found, slope, share = next(computed), next(computed), next(computed)
+        result, slope, share = next(computed), next(computed), next(computed)
         expected = X.copy()
         if how == "set":
             expected[key] = values
         else:
             getattr(np, how).at(expected, key, values)
-        np.testing.assert_array_equal(found, expected, how)
+        np.testing.assert_array_equal(result, expected, how)
         if how == "set":
-            chosen = np.zeros_like(X)
-            chosen[key] = 1.0
-            np.testing.assert_array_equal(slope, np.where(chosen > 0.0, 0.0, X))
-            wanted = np.sum(X[key]) if not values.shape else X[key]
-            np.testing.assert_allclose(share, wanted, rtol=1e-14)
+            region = np.zeros_like(X)
+            region[key] = 1.0
+            np.testing.assert_array_equal(slope, np.where(region > 0.0, 0.0, X))
+            expected_value = np.sum(X[key]) if not values.shape else X[key]
+            np.testing.assert_allclose(share, expected_value, rtol=1e-14)
 
 
 def test_a_named_dimension_is_the_masks_extent() -> None:
@@ -113,8 +113,8 @@ def test_a_named_dimension_is_the_masks_extent() -> None:
     node, updated = x[[True, False, True]], x.at[ROWS].set(np.ones((2, 4), np.float32))
     assert node.shape == (2, 4)
     assert updated.shape == x.shape
-    fed = np.arange(12, dtype=np.float32).reshape(3, 4)
-    np.testing.assert_array_equal(node.eval({x: fed}), fed[ROWS])
+    feed = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(node.eval({x: feed}), feed[ROWS])
     with pytest.raises(mg.FeedError, match="n is 4"):
         node.eval({x: np.zeros((4, 4), np.float32)})
 

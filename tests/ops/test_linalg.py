@@ -80,7 +80,7 @@ def test_random_configurations(dtype: str, rng: Rng) -> None:
             mg.linalg.lstsq(x, y).x,
         ]
         kept_a, kept_b = a.copy(), b.copy()
-        found = mg.function([x, y], outputs)(a, b)
+        results = mg.function([x, y], outputs)(a, b)
         assert np.array_equal(a, kept_a)
         assert np.array_equal(b, kept_b)
         wide = a.astype("complex128" if "complex" in dtype else "float64")
@@ -99,10 +99,10 @@ def test_random_configurations(dtype: str, rng: Rng) -> None:
             if a.size
             else [1.0]
         )
-        for node, made, wanted in zip(outputs, found, expected, strict=True):
-            assert made.dtype == node.dtype
-            scale = condition * max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
-            assert_close(made, wanted, made.dtype.name, scale)
+        for node, actual, expected_value in zip(outputs, results, expected, strict=True):
+            assert actual.dtype == node.dtype
+            scale = condition * max(1.0, float(np.max(np.abs(expected_value), initial=0.0)))
+            assert_close(actual, expected_value, actual.dtype.name, scale)
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5), (2, 4, 3), (0, 3), (3, 0), (2, 0, 0)])
@@ -126,8 +126,8 @@ def test_factors_multiply_to_the_matrix(shape: tuple[int, ...], dtype: str, rng:
         )
     for product in products:
         assert_close(value(product, {x: a}), a, dtype, 10.0)
-    for factor, made in zip(factors, values(factors, {x: a}), strict=True):
-        assert factor.shape == made.shape
+    for factor, value_of_factor in zip(factors, values(factors, {x: a}), strict=True):
+        assert factor.shape == value_of_factor.shape
     assert not np.tril(value(U, {x: a}), -1).any()
     assert not np.triu(value(L, {x: a}), 1).any()
 
@@ -143,10 +143,10 @@ def test_many_small_triangles_are_solved_as_each_alone(
         a, b = a + 1j * rng.normal(size=a.shape), b + 1j * rng.normal(size=b.shape)
     for trans, lower, unit in itertools.product("NTC", (False, True), (False, True)):
         options = {"trans": trans, "lower": lower, "unit_diagonal": unit}
-        found = value(mg.linalg.solve_triangular(a, b, **options))
+        result = value(mg.linalg.solve_triangular(a, b, **options))
         for i, j in itertools.product(range(2), range(count)):
             alone = scipy.linalg.solve_triangular(a[j], b[i, j], **options)
-            assert_close(found[i, j], alone)
+            assert_close(result[i, j], alone)
 
 
 def test_a_singular_one_of_many_small_triangles_is_named(rng: Rng) -> None:
@@ -157,9 +157,9 @@ def test_a_singular_one_of_many_small_triangles_is_named(rng: Rng) -> None:
         value(mg.linalg.solve_triangular(a, b))
     assert np.isfinite(value(mg.linalg.solve_triangular(a, b, unit_diagonal=True))).all()
     a[17, 1, 1] = np.nan
-    found = value(mg.linalg.solve_triangular(a, b))
-    assert np.isnan(found[:, 17]).any()
-    assert np.isfinite(np.delete(found, 17, axis=1)).all()
+    result = value(mg.linalg.solve_triangular(a, b))
+    assert np.isnan(result[:, 17]).any()
+    assert np.isfinite(np.delete(result, 17, axis=1)).all()
 
 
 def test_cholesky_reads_one_triangle(rng: Rng) -> None:
@@ -170,10 +170,10 @@ def test_cholesky_reads_one_triangle(rng: Rng) -> None:
     assert_close(value(mg.linalg.cholesky(lower)), factor)
     assert_close(value(mg.linalg.cholesky(upper, upper=True)), factor.T)
     side = rng.normal(size=(3, 2))
-    for made, is_upper in ((factor, False), (factor.T, True)):
-        found = value(mg.linalg.cho_solve(made, side, upper=is_upper))
-        assert_close(found, np.linalg.solve(a, side), scale=10.0)
-        as_scipy = mg.linalg.cho_solve((mg.constant(made), not is_upper), side)
+    for triangle, is_upper in ((factor, False), (factor.T, True)):
+        result = value(mg.linalg.cho_solve(triangle, side, upper=is_upper))
+        assert_close(result, np.linalg.solve(a, side), scale=10.0)
+        as_scipy = mg.linalg.cho_solve((mg.constant(triangle), not is_upper), side)
         assert_close(value(as_scipy), np.linalg.solve(a, side), scale=10.0)
 
 
@@ -202,11 +202,11 @@ def test_norm_orders_against_numpy(rng: Rng) -> None:
     for order in (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf):
         for axis in ((0, 1), (2, 1), (-1, 0)):
             for keepdims in (False, True):
-                made = value(mg.linalg.norm(a, order, axis, keepdims))
-                assert_close(made, np.linalg.norm(a, order, axis, keepdims), scale=10.0)
+                norms = value(mg.linalg.norm(a, order, axis, keepdims))
+                assert_close(norms, np.linalg.norm(a, order, axis, keepdims), scale=10.0)
     for order in (None, 0, 1, -1, 2, 3.5, -2, np.inf, -np.inf):
-        made = value(mg.linalg.norm(a, order, 1, True))
-        assert_close(made, np.linalg.norm(a, order, 1, True), scale=10.0)
+        norms = value(mg.linalg.norm(a, order, 1, True))
+        assert_close(norms, np.linalg.norm(a, order, 1, True), scale=10.0)
 
 
 def test_cond_of_singular_matrices_is_infinite() -> None:

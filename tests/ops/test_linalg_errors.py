@@ -147,7 +147,7 @@ def test_an_infinity_ends_in_an_error(
     batch[1] += np.linspace(0.1, 0.9, 400).reshape(20, 20).astype(dtype)
     batch[1, 3, 3] = np.inf
     x = mg.input("x", batch.shape, dtype)
-    made = {
+    nodes = {
         "svd": mg.linalg.svd(x)[1],
         "svdvals": mg.linalg.svdvals(x),
         "pinv": mg.linalg.pinv(x),
@@ -157,9 +157,9 @@ def test_an_infinity_ends_in_an_error(
         "eig": mg.linalg.eig(x)[0],
         "eigvals": mg.linalg.eigvals(x),
     }
-    for name, node in made.items():
-        said = raised(node, {x: batch})
-        assert said.startswith(f"{name}: matrix [1] of the batch (3,) holds NaN or infinite values")
+    for name, node in nodes.items():
+        text = raised(node, {x: batch})
+        assert text.startswith(f"{name}: matrix [1] of the batch (3,) holds NaN or infinite values")
     # What decomposes in a fixed number of steps gives NaN or an error, as NumPy does.
     for node in (mg.linalg.qr(x)[1], mg.linalg.det(x), mg.linalg.lu_factor(x)[0]):
         mg.function([x], node)(batch)

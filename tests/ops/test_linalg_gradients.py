@@ -47,10 +47,12 @@ def test_eigh_makes_matrix_functions_where_eigenvalues_are_close(gap: float, rng
     a = hermitian(rng, [1.0, 1.0 + gap, 3.0])
     x = mg.input("x", (3, 3), "float64")
     w, V = mg.linalg.eigh(x)
-    made = value(mg.grad(mg.sum((V * mg.exp(w)) @ V.T * weights), x), {x: a})
+    gradient = value(mg.grad(mg.sum((V * mg.exp(w)) @ V.T * weights), x), {x: a})
     exact = value(mg.grad(mg.sum(mg.linalg.expm(x) * weights), x), {x: a})
     folded = np.tril(exact + exact.T, -1) + np.diag(np.diag(exact))
-    assert np.max(np.abs(made - folded)) < 1e3 * np.finfo(float).eps / gap * np.max(np.abs(folded))
+    assert np.max(np.abs(gradient - folded)) < 1e3 * np.finfo(float).eps / gap * np.max(
+        np.abs(folded)
+    )
 
 
 @pytest.mark.parametrize("gap", [1e-9, 1e-6, 0.5])
@@ -60,9 +62,9 @@ def test_forward_mode_of_eigh_is_that_of_the_gradient(gap: float, rng: Rng) -> N
     direction = direction + direction.T
     x = mg.input("x", (3, 3), "float64")
     w, V = mg.linalg.eigh(x)
-    made = value(mg.jvp((V * mg.exp(w)) @ V.T, x, mg.constant(direction)), {x: a})
+    tangent = value(mg.jvp((V * mg.exp(w)) @ V.T, x, mg.constant(direction)), {x: a})
     exact = value(mg.jvp(mg.linalg.expm(x), x, mg.constant(direction)), {x: a})
-    assert np.max(np.abs(made - exact)) < 1e3 * np.finfo(float).eps / gap * np.max(np.abs(exact))
+    assert np.max(np.abs(tangent - exact)) < 1e3 * np.finfo(float).eps / gap * np.max(np.abs(exact))
 
 
 def test_eigh_at_the_identity_is_finite_and_lacks_what_it_says(rng: Rng) -> None:
@@ -70,9 +72,9 @@ def test_eigh_at_the_identity_is_finite_and_lacks_what_it_says(rng: Rng) -> None
     weights = rng.normal(size=(3, 3))
     x = mg.input("x", (3, 3), "float64")
     w, V = mg.linalg.eigh(x)
-    made = value(mg.grad(mg.sum((V * mg.exp(w)) @ V.T * weights), x), {x: np.eye(3)})
+    gradient = value(mg.grad(mg.sum((V * mg.exp(w)) @ V.T * weights), x), {x: np.eye(3)})
     exact = value(mg.grad(mg.sum(mg.linalg.expm(x) * weights), x), {x: np.eye(3)})
-    assert_close(made, np.e * np.diag(np.diag(weights)))
+    assert_close(gradient, np.e * np.diag(np.diag(weights)))
     assert_close(exact, np.e * weights)
 
 
@@ -202,8 +204,8 @@ def test_det_of_any_rank(rank: int, complex_: bool, rng: Rng) -> None:
     direction = rng.normal(size=(4, 4))
 
     def slope(x: mg.Node) -> mg.Node:
-        found = mg.linalg.det(x)
-        loss = mg.real(found) + 0.5 * mg.imag(found)
+        determinant = mg.linalg.det(x)
+        loss = mg.real(determinant) + 0.5 * mg.imag(determinant)
         return mg.sum(mg.real(mg.grad(loss, x)) * direction)
 
     mg.check_gradients(lambda x: mg.real(mg.linalg.det(x)), (a,))
@@ -243,18 +245,18 @@ def test_pinv_and_lstsq_where_the_rank_stays(rank: int, shape: tuple[int, int], 
         return mg.sum(mg.linalg.pinv(x @ y) * weights)
 
     def solution(x: mg.Node, y: mg.Node, b: mg.Node) -> mg.Node:
-        found = mg.linalg.lstsq(x @ y, b, rcond=1e-9)
-        return mg.sum(found.x**2) + mg.sum(found.residuals) + mg.sum(mg.sin(found.s[:rank]))
+        solved = mg.linalg.lstsq(x @ y, b, rcond=1e-9)
+        return mg.sum(solved.x**2) + mg.sum(solved.residuals) + mg.sum(mg.sin(solved.s[:rank]))
 
     mg.check_gradients(inverse, (left, right))
     mg.check_gradients(solution, (left, right, side))
     a = left @ right
-    found = values(list(mg.linalg.lstsq(a, side, rcond=1e-9)))
+    solved = values(list(mg.linalg.lstsq(a, side, rcond=1e-9)))
     expected = np.linalg.lstsq(a, side, rcond=1e-9)
-    assert_close(found[0], expected[0], scale=10.0)
-    assert found[2] == rank == expected[2]
-    assert_close(found[3], expected[3], scale=10.0)
-    assert_close(found[1], np.sum((side - a @ expected[0]) ** 2, axis=0), scale=10.0)
+    assert_close(solved[0], expected[0], scale=10.0)
+    assert solved[2] == rank == expected[2]
+    assert_close(solved[3], expected[3], scale=10.0)
+    assert_close(solved[1], np.sum((side - a @ expected[0]) ** 2, axis=0), scale=10.0)
 
 
 def test_pinv_at_equal_singular_values(rng: Rng) -> None:

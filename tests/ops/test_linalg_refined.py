@@ -22,8 +22,8 @@ def conditioned(
     least = min(rows, columns)
     left = np.linalg.qr(rng.normal(size=(rows, least)))[0]
     right = left if positive else np.linalg.qr(rng.normal(size=(columns, least)))[0]
-    made = (left * np.logspace(0.0, -np.log10(condition), least)) @ right.T
-    return 0.5 * (made + made.T) if positive else made
+    matrix = (left * np.logspace(0.0, -np.log10(condition), least)) @ right.T
+    return 0.5 * (matrix + matrix.T) if positive else matrix
 
 
 def backward_error(A: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
@@ -72,12 +72,12 @@ def test_least_squares_are_those_of_full_precision(
     A = conditioned(rng, *shape, condition)
     b = rng.normal(size=(shape[0], 2))
     x, error, iterations, converged = values(mg.linalg.refined_lstsq(A, b))
-    wanted = np.linalg.pinv(A, rcond=1e-15) @ b
+    expected = np.linalg.pinv(A, rcond=1e-15) @ b
     assert converged and error <= sum(shape) ** 0.5 * EPS
     # The sensitivity of least squares grows with the square of the condition (Wedin 1973).
-    rest = np.linalg.norm(b - A @ wanted) / np.linalg.norm(wanted)
+    rest = np.linalg.norm(b - A @ expected) / np.linalg.norm(expected)
     bound = 8.0 * (condition + condition**2 * rest) * tolerance(canonical("float64")).relative
-    assert np.linalg.norm(x - wanted) <= bound * np.linalg.norm(wanted)
+    assert np.linalg.norm(x - expected) <= bound * np.linalg.norm(expected)
     if condition <= 1e4:
         assert 1 <= iterations <= 6
     if condition >= 1e10:
@@ -112,13 +112,13 @@ def test_eigenvalues_of_any_spectrum(spectrum: str, rng: np.random.Generator) ->
     Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
     A = (Q * exact) @ Q.T
     A = 0.5 * (A + A.T)
-    found, vectors, error, iterations, converged = values(mg.linalg.refined_eigh(A))
+    eigenvalues, vectors, error, iterations, converged = values(mg.linalg.refined_eigh(A))
     size = np.abs(exact).max()
     assert converged and error <= n**0.5 * EPS
-    assert_agrees(found / size, exact / size, "stable")
-    assert np.all(np.diff(found) >= 0)
+    assert_agrees(eigenvalues / size, exact / size, "stable")
+    assert np.all(np.diff(eigenvalues) >= 0)
     # What is reported is what holds.
-    left = np.linalg.norm(A / size @ vectors - vectors * (found / size))
+    left = np.linalg.norm(A / size @ vectors - vectors * (eigenvalues / size))
     assert left / np.linalg.norm(A / size) <= error + EPS
     assert np.linalg.norm(vectors.T @ vectors - np.eye(n)) / n**0.5 <= error + n**0.5 * EPS
     if spectrum in ("apart", "pairs", "large", "small"):
@@ -130,12 +130,12 @@ def test_eigenvalues_of_any_spectrum(spectrum: str, rng: np.random.Generator) ->
 def test_random_symmetric_matrices_take_two_steps(rng: np.random.Generator) -> None:
     A = rng.normal(size=(150, 150))
     A = A + A.T
-    found, vectors, _, iterations, converged = values(mg.linalg.refined_eigh(A))
+    eigenvalues, vectors, _, iterations, converged = values(mg.linalg.refined_eigh(A))
     assert converged and iterations == 2
-    wanted, other = np.linalg.eigh(A)
-    assert_agrees(found, wanted, "reassoc", np.abs(wanted).max())
-    own = np.linalg.norm(A @ vectors - vectors * found)
-    assert own <= 2.0 * np.linalg.norm(A @ other - other * wanted)
+    eigenvalues_of_numpy, other = np.linalg.eigh(A)
+    assert_agrees(eigenvalues, eigenvalues_of_numpy, "reassoc", np.abs(eigenvalues_of_numpy).max())
+    own = np.linalg.norm(A @ vectors - vectors * eigenvalues)
+    assert own <= 2.0 * np.linalg.norm(A @ other - other * eigenvalues_of_numpy)
 
 
 # What is reported.
@@ -179,13 +179,13 @@ def test_each_of_a_batch_is_reported_by_itself(rng: np.random.Generator) -> None
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e-30, 1e30, 1e200, 1e300])
 def test_magnitudes_that_single_precision_lacks(scale: float, rng: np.random.Generator) -> None:
     A, b = conditioned(rng, 20, 20, 100.0), rng.normal(size=20)
-    wanted = np.linalg.solve(A, b)
+    expected = np.linalg.solve(A, b)
     x, _, iterations, converged = values(mg.linalg.refined_solve(scale * A, b))
     assert converged and iterations > 0
-    assert_agrees(x * scale, wanted, "reassoc", 100.0)
+    assert_agrees(x * scale, expected, "reassoc", 100.0)
     x, _, iterations, converged = values(mg.linalg.refined_lstsq(A, scale * b))
     assert converged and iterations > 0
-    assert_agrees(x / scale, wanted, "reassoc", 100.0)
+    assert_agrees(x / scale, expected, "reassoc", 100.0)
 
 
 # What is refused, and what is not a number.
@@ -237,8 +237,8 @@ def test_rows_that_are_too_few_at_the_call() -> None:
 
 def test_operands_are_not_written(rng: np.random.Generator) -> None:
     A, b = conditioned(rng, 12, 12, 1e12, positive=True), rng.normal(size=12)
-    held = np.asfortranarray(A), A[::-1][::-1]
-    for matrix in held:
+    layouts = np.asfortranarray(A), A[::-1][::-1]
+    for matrix in layouts:
         before = matrix.copy()
         for assume in ("general", "positive"):
             values(mg.linalg.refined_solve(matrix, b, assume=assume))
@@ -264,9 +264,9 @@ def test_complex_systems(rng: np.random.Generator) -> None:
         x, _, iterations, converged = values(mg.linalg.refined_lstsq(B, right))
         assert converged and iterations > 0
         assert_agrees(x, np.linalg.pinv(B) @ right, "reassoc", 10.0)
-    found, _, _, iterations, converged = values(mg.linalg.refined_eigh(P))
+    eigenvalues, _, _, iterations, converged = values(mg.linalg.refined_eigh(P))
     assert converged and iterations > 0
-    assert_agrees(found, np.linalg.eigvalsh(P), "reassoc", np.abs(P).max())
+    assert_agrees(eigenvalues, np.linalg.eigvalsh(P), "reassoc", np.abs(P).max())
 
 
 def test_gradients_of_the_shortest_solution(rng: np.random.Generator) -> None:
@@ -281,7 +281,9 @@ def test_gradients_of_the_shortest_solution(rng: np.random.Generator) -> None:
 def test_a_gradient_is_that_of_solve(rng: np.random.Generator) -> None:
     A, b = rng.normal(size=(40, 40)) + 10.0 * np.eye(40), rng.normal(size=40)
     a, c = mg.input("A", A.shape, "float64"), mg.input("b", b.shape, "float64")
-    found = mg.grad(mg.sum(mg.linalg.refined_solve(a, c).x ** 2), [a, c])
-    wanted = mg.grad(mg.sum(mg.linalg.solve(a, c) ** 2), [a, c])
-    for one, other in zip(*(mg.function([a, c], g)(A, b) for g in (found, wanted)), strict=True):
+    gradients = mg.grad(mg.sum(mg.linalg.refined_solve(a, c).x ** 2), [a, c])
+    gradients_of_solve = mg.grad(mg.sum(mg.linalg.solve(a, c) ** 2), [a, c])
+    for one, other in zip(
+        *(mg.function([a, c], g)(A, b) for g in (gradients, gradients_of_solve)), strict=True
+    ):
         assert_agrees(one, other, "reassoc")

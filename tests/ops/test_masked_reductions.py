@@ -63,23 +63,23 @@ def reference(name: str, x: np.ndarray, **options: Any) -> np.ndarray:
         return np.asarray(getattr(np, name)(x, **options))
 
 
-def assert_same(found: Any, wanted: np.ndarray, what: Any) -> None:
-    found = np.asarray(found)
-    assert found.shape == wanted.shape, what
-    if wanted.dtype.kind != "f":
-        assert found.dtype == wanted.dtype, what
-        np.testing.assert_array_equal(found, wanted, str(what))
+def assert_same(result: Any, expected: np.ndarray, what: Any) -> None:
+    result = np.asarray(result)
+    assert result.shape == expected.shape, what
+    if expected.dtype.kind != "f":
+        assert result.dtype == expected.dtype, what
+        np.testing.assert_array_equal(result, expected, str(what))
         return
-    assert found.dtype.kind == "f", what  # floats of ints are float32 here
-    allowed = 1e-5 if found.dtype == np.float32 else 1e-12
-    np.testing.assert_allclose(found, wanted, rtol=allowed, atol=allowed, err_msg=str(what))
+    assert result.dtype.kind == "f", what  # floats of ints are float32 here
+    allowed = 1e-5 if result.dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(result, expected, rtol=allowed, atol=allowed, err_msg=str(what))
 
 
 def agree(cases: list[tuple[str, np.ndarray, dict[str, Any]]]) -> None:
     """Compare calls with constants to NumPy's."""
     nodes = [getattr(mg, name)(mg.constant(x), **options) for name, x, options in cases]
-    for found, (name, x, options) in zip(values(nodes), cases, strict=True):
-        assert_same(found, reference(name, x, **options), (name, x.dtype, options))
+    for result, (name, x, options) in zip(values(nodes), cases, strict=True):
+        assert_same(result, reference(name, x, **options), (name, x.dtype, options))
 
 
 def options_of(name: str, x: np.ndarray, mask: np.ndarray, axis: Any) -> list[dict[str, Any]]:
@@ -205,8 +205,8 @@ def test_ties_with_the_initial_value_share_the_gradient() -> None:
     feeds = {x: np.array([1.0, 2.0, 5.0]), start: 2.0}
     mask = [True, True, False]
     for name, sign in (("max", 1.0), ("min", -1.0)):
-        found = getattr(mg, name)(x * sign, initial=start * sign, where=mask)
-        slopes = values(mg.grad(found * sign, [x, start]), feeds)
+        result = getattr(mg, name)(x * sign, initial=start * sign, where=mask)
+        slopes = values(mg.grad(result * sign, [x, start]), feeds)
         np.testing.assert_array_equal(slopes[0], [0.0, 0.5, 0.0])
         assert slopes[1] == 0.5
 
@@ -248,9 +248,9 @@ def test_masks_over_named_axes_compiled(name: str) -> None:
     for rows in (3, 1):
         data = NUMBERS.reshape(6, 4)[:rows].astype(np.float32)
         feeds = data, np.arange(rows)[:, None] != 1, np.array([True, True, False, True])
-        for found, mask_of, axis in zip(f(*feeds), feeds[1:], (0, None), strict=True):
-            wanted = reference(name, data, axis=axis, where=mask_of, **calls(name))
-            assert_same(found, wanted, (name, rows))
+        for result, mask_of, axis in zip(f(*feeds), feeds[1:], (0, None), strict=True):
+            expected = reference(name, data, axis=axis, where=mask_of, **calls(name))
+            assert_same(result, expected, (name, rows))
 
 
 def test_a_named_axis_without_elements() -> None:
@@ -267,38 +267,38 @@ def test_methods_take_the_same(name: str) -> None:
     options = {"axis": 1, "keepdims": True, "where": MASKS["full"]} | calls(name)
     if name in FOLDS:
         options |= {"initial": 2.0, "dtype": "float32"}
-    found = value(getattr(x, name)(**options))
-    assert_same(found, reference(name, NUMBERS, **options), name)
+    result = value(getattr(x, name)(**options))
+    assert_same(result, reference(name, NUMBERS, **options), name)
 
 
 @pytest.mark.parametrize("name", [*FOLDS, "mean", *NAN_FOLDS])
 def test_the_dtype_is_that_of_the_elements(name: str) -> None:
     options = {"where": MASKS["full"], "axis": 1}
-    found = value(getattr(mg, name)(mg.constant(NUMBERS), dtype="float32", **options))
-    assert found.dtype == np.float32
-    assert_same(found, reference(name, NUMBERS, **options), name)
+    result = value(getattr(mg, name)(mg.constant(NUMBERS), dtype="float32", **options))
+    assert result.dtype == np.float32
+    assert_same(result, reference(name, NUMBERS, **options), name)
 
 
 def test_narrow_floats_are_counted_and_added_in_float32() -> None:
     x = np.full(4096, 1.001, np.float16)
     mask = np.arange(4096) != 7
     for name in ("mean", "nanmean"):
-        found = value(getattr(mg, name)(mg.constant(x), where=mask))
-        assert found.dtype == np.float16
-        assert found == x[0]
-    found = value(mg.max(mg.cast(mg.constant(x), "bfloat16"), where=mask, initial=0.5))
-    assert found.dtype.name == "bfloat16"
-    assert float(found) == 1.0
+        result = value(getattr(mg, name)(mg.constant(x), where=mask))
+        assert result.dtype == np.float16
+        assert result == x[0]
+    result = value(mg.max(mg.cast(mg.constant(x), "bfloat16"), where=mask, initial=0.5))
+    assert result.dtype.name == "bfloat16"
+    assert float(result) == 1.0
 
 
 def test_complex_numbers() -> None:
     x = NUMBERS[0] + 1j * NUMBERS[1]
     options = {"axis": 1, "where": MASKS["row"]}
     for name in ("sum", "prod", "mean", "std", "var", "all", "any"):
-        found = value(getattr(mg, name)(mg.constant(x), **options))
-        np.testing.assert_allclose(found, reference(name, x, **options), rtol=1e-12)
-    found = value(mg.sum(mg.constant(x), initial=1j))
-    np.testing.assert_allclose(found, x.sum() + 1j)
+        result = value(getattr(mg, name)(mg.constant(x), **options))
+        np.testing.assert_allclose(result, reference(name, x, **options), rtol=1e-12)
+    result = value(mg.sum(mg.constant(x), initial=1j))
+    np.testing.assert_allclose(result, x.sum() + 1j)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -312,9 +312,9 @@ def test_wrong_masks_are_refused(name: str) -> None:
     for mask in (np.ones((2, 3), bool), np.ones((1, 1, 3), bool), np.ones(4, bool)):
         with pytest.raises(mg.ShapeError, match=rf"{called}: where of shape \(.*shape \(1, 3\)"):
             function(x, where=mask, **more)
-    named = mg.input("named", ("n", 3))
+    unsized = mg.input("named", ("n", 3))
     with pytest.raises(mg.ShapeError, match=f"{called}: where of shape"):
-        function(named, where=mg.input("mask", ("m", 3), "bool"), **more)
+        function(unsized, where=mg.input("mask", ("m", 3), "bool"), **more)
     with pytest.raises(TypeError):
         function(x, 0, False, None, 0, [True, True, True])  # keyword-only, as in NumPy
 

@@ -23,10 +23,10 @@ MATRIX = RANDOM.normal(size=(5, 3))
 def test_order_of_reshape_and_ravel(order: Any) -> None:
     x = mg.constant(CUBE)
     for shape in ((6, 4), (4, -1), (-1,), (2, 3, 4), (1, 24, 1)):
-        wanted = np.reshape(CUBE, shape, order=order)
-        found = values([mg.reshape(x, shape, order), x.reshape(shape, order=order)])
-        np.testing.assert_array_equal(found[0], wanted)
-        np.testing.assert_array_equal(found[1], wanted)
+        expected = np.reshape(CUBE, shape, order=order)
+        results = values([mg.reshape(x, shape, order), x.reshape(shape, order=order)])
+        np.testing.assert_array_equal(results[0], expected)
+        np.testing.assert_array_equal(results[1], expected)
     for node in (mg.ravel(x, order), x.ravel(order), x.flatten(order)):
         np.testing.assert_array_equal(value(node), CUBE.ravel(order))
     assert mg.reshape(x, CUBE.shape, order) is x or order == "A"
@@ -49,11 +49,11 @@ def test_order_with_named_extents_and_gradients() -> None:
 def test_order_of_positions() -> None:
     flat = np.array([0, 7, 23, 11])
     for order in ("C", "F"):
-        wanted = np.unravel_index(flat, (2, 3, 4), order)  # type: ignore[call-overload]
-        found = values(list(mg.unravel_index(flat, (2, 3, 4), order)))
-        for one, other in zip(found, wanted, strict=True):
+        expected = np.unravel_index(flat, (2, 3, 4), order)  # type: ignore[call-overload]
+        result = values(list(mg.unravel_index(flat, (2, 3, 4), order)))
+        for one, other in zip(result, expected, strict=True):
             np.testing.assert_array_equal(one, other)
-        back = value(mg.ravel_multi_index(wanted, (2, 3, 4), order=order))
+        back = value(mg.ravel_multi_index(expected, (2, 3, 4), order=order))
         np.testing.assert_array_equal(back, flat)
 
 
@@ -70,10 +70,10 @@ def test_order_is_known(function: Any) -> None:
 def test_dtype_of_joined_arrays(name: str) -> None:
     arrays = [np.arange(3, dtype=np.int8), np.arange(3, dtype=np.int16)]
     for dtype, casting in (("float32", "same_kind"), ("int8", "same_kind"), ("float64", "safe")):
-        found = getattr(mg, name)(arrays, dtype=dtype, casting=casting)
-        wanted = getattr(np, name)(arrays, dtype=dtype, casting=casting)
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(value(found), wanted)
+        result = getattr(mg, name)(arrays, dtype=dtype, casting=casting)
+        expected = getattr(np, name)(arrays, dtype=dtype, casting=casting)
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(value(result), expected)
     floats = [np.ones(2), np.ones(2, np.float32)]
     for dtype, casting in (("int32", "same_kind"), ("float32", "safe"), ("float32", "no")):
         with pytest.raises(TypeError):
@@ -92,7 +92,7 @@ def test_dtype_of_joined_arrays(name: str) -> None:
 
 def test_einsum_of_numbered_axes() -> None:
     a, b = RANDOM.normal(size=(2, 3, 4)), RANDOM.normal(size=(4, 5))
-    for given in (
+    for arguments in (
         (a, [0, 1, 2], b, [2, 3], [1, 3]),
         (a, [0, 1, 2], b, [2, 3]),
         (a, [5, 30, 2], b, [2, 51]),
@@ -100,8 +100,8 @@ def test_einsum_of_numbered_axes() -> None:
         (b, [1, 0]),
         (a, [0, 1, 2], [2, 0]),
     ):
-        assert_close(value(mg.einsum(*given)), np.einsum(*given))
-        assert_close(value(mg.einsum(*given, optimize=True)), np.einsum(*given))
+        assert_close(value(mg.einsum(*arguments)), np.einsum(*arguments))
+        assert_close(value(mg.einsum(*arguments, optimize=True)), np.einsum(*arguments))
     assert_close(
         value(mg.einsum("ijk,kl->l", a, b, optimize="optimal")), np.einsum("ijk,kl->l", a, b)
     )
@@ -117,10 +117,10 @@ def test_einsum_of_numbered_axes() -> None:
 def test_dtype_of_covariances() -> None:
     for name in ("cov", "corrcoef"):
         for dtype in ("float32", "float64"):
-            found = getattr(mg, name)(MATRIX.astype(np.float32), dtype=dtype)
-            assert found.dtype == dtype
-            wanted = getattr(np, name)(MATRIX.astype(np.float32).astype(dtype))
-            assert_close(value(found), wanted, dtype)
+            result = getattr(mg, name)(MATRIX.astype(np.float32), dtype=dtype)
+            assert result.dtype == dtype
+            expected = getattr(np, name)(MATRIX.astype(np.float32).astype(dtype))
+            assert_close(value(result), expected, dtype)
         with pytest.raises(DTypeError, match="dtype=int32"):
             getattr(mg, name)(MATRIX, dtype="int32")
 
@@ -137,17 +137,17 @@ def test_every_method_of_quantiles(method: Any) -> None:
     parts = np.linspace(0, 1, 41)
     for count in (1, 2, 3, 4, 5, 10):
         x = np.round(RANDOM.normal(size=(count, 3)), 3)
-        found = values(
+        results = values(
             [
                 mg.quantile(x, parts, axis=0, method=method),
                 mg.nanquantile(x, parts, axis=0, method=method),
                 mg.percentile(x, 50, axis=0, method=method),
             ]
         )
-        wanted = np.quantile(x, parts, axis=0, method=method)
-        assert_close(found[0], wanted)
-        assert_close(found[1], wanted)
-        assert_close(found[2], np.percentile(x, 50, axis=0, method=method))
+        expected = np.quantile(x, parts, axis=0, method=method)
+        assert_close(results[0], expected)
+        assert_close(results[1], expected)
+        assert_close(results[2], np.percentile(x, 50, axis=0, method=method))
 
 
 # Linear algebra.
@@ -188,15 +188,15 @@ def test_differences_of_few_elements() -> None:
     for x in (np.zeros(0), np.ones(1), np.ones((0, 3)), np.zeros((2, 0)), np.array([True])):
         for n in (0, 1, 2, 3):
             for axis in (0, -1):
-                found, wanted = mg.diff(x, n=n, axis=axis), np.diff(x, n=n, axis=axis)
-                assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+                result, expected = mg.diff(x, n=n, axis=axis), np.diff(x, n=n, axis=axis)
+                assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
         assert mg.ediff1d(x.astype(float)).shape == np.ediff1d(x.astype(float)).shape
         np.testing.assert_array_equal(value(mg.trapezoid(x)), np.trapezoid(x))
     assert mg.unwrap(np.zeros(0)).shape == (0,)
     ends = {"prepend": 1.0, "append": 2.0}
     for n in (0, 1, 2):
-        wanted = np.diff(MATRIX, n, 0, **ends)
-        np.testing.assert_allclose(value(mg.diff(MATRIX, n, 0, **ends)), wanted)
+        expected = np.diff(MATRIX, n, 0, **ends)
+        np.testing.assert_allclose(value(mg.diff(MATRIX, n, 0, **ends)), expected)
 
 
 # Integers that grow.
@@ -205,9 +205,9 @@ def test_differences_of_few_elements() -> None:
 def test_powers_of_narrow_integers_do_not_wrap() -> None:
     for dtype in ("int8", "uint8", "int32", "bool", "int64"):
         x = np.array([1, 7, 0]).astype(dtype)
-        found, wanted = value(mg.vander(x, 4)), np.vander(x, 4)
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(found, wanted)
+        result, expected = value(mg.vander(x, 4)), np.vander(x, 4)
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result, expected)
 
 
 # Arguments that choose how NumPy works, and mean nothing here.
@@ -224,7 +224,7 @@ def test_arguments_without_effect_are_taken() -> None:
 
 
 def test_arange_of_floats() -> None:
-    for given in (
+    for arguments in (
         (5.0,),
         (0.0, 1.0, 0.1),
         (1, 2, 0.25),
@@ -233,14 +233,14 @@ def test_arange_of_floats() -> None:
         (0, 7.5),
         (np.float32(0.5), 4),
     ):
-        found = mg.arange(*given)
-        wanted = np.arange(*given, dtype=np.float64)
-        assert found.dtype == np.float32
-        assert_close(value(found), wanted, "float32", scale=np.abs(wanted).max(initial=1.0))
-        assert_close(value(mg.arange(*given, dtype="float64")), wanted)
-    for given in ((0.0, 1.0, 0.0), (0.0, np.inf), (np.nan,)):
+        result = mg.arange(*arguments)
+        expected = np.arange(*arguments, dtype=np.float64)
+        assert result.dtype == np.float32
+        assert_close(value(result), expected, "float32", scale=np.abs(expected).max(initial=1.0))
+        assert_close(value(mg.arange(*arguments, dtype="float64")), expected)
+    for arguments in ((0.0, 1.0, 0.0), (0.0, np.inf), (np.nan,)):
         with pytest.raises(ShapeError, match="expected: finite numbers, and a step other than 0"):
-            mg.arange(*given)
+            mg.arange(*arguments)
     with pytest.raises(DTypeError, match="arange: stop is str beside floats"):
         mg.arange(0.5, "n")
 
@@ -262,13 +262,15 @@ def test_the_shape_comes_first(name: str) -> None:
 @pytest.mark.parametrize("name", ["exp", "sqrt", "negative", "add", "multiply", "power", "arctan2"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_dtype_of_elementwise_functions(name: str, dtype: str) -> None:
-    given = np.array([1, 2, 3], np.int32)
-    operands: tuple[Any, ...] = (given,) if name in ("exp", "sqrt", "negative") else (given, 0.1)
+    integers = np.array([1, 2, 3], np.int32)
+    operands: tuple[Any, ...] = (
+        (integers,) if name in ("exp", "sqrt", "negative") else (integers, 0.1)
+    )
     nodes = [mg.constant(v) if isinstance(v, np.ndarray) else v for v in operands]
-    found = value(getattr(mg, name)(*nodes, dtype=dtype))
-    wanted = getattr(np, name)(*operands, dtype=dtype)
-    assert found.dtype == wanted.dtype  # 0.1 has all digits of float64 there
-    np.testing.assert_allclose(found, wanted, rtol=3e-7 if dtype == "float32" else 1e-15)
+    result = value(getattr(mg, name)(*nodes, dtype=dtype))
+    expected = getattr(np, name)(*operands, dtype=dtype)
+    assert result.dtype == expected.dtype  # 0.1 has all digits of float64 there
+    np.testing.assert_allclose(result, expected, rtol=3e-7 if dtype == "float32" else 1e-15)
 
 
 def test_casts_that_elementwise_functions_refuse() -> None:
@@ -295,14 +297,14 @@ def _slopes(loss: Any, reference: Any, points: list[np.ndarray]) -> None:
     """Compare gradients with central differences of a reference, in float64."""
     nodes = [mg.input(f"p{i}", p.shape, "float64") for i, p in enumerate(points)]
     feeds = dict(zip(nodes, points, strict=True))
-    for i, found in enumerate(values(mg.grad(loss(*nodes), nodes), feeds)):
+    for i, result in enumerate(values(mg.grad(loss(*nodes), nodes), feeds)):
         for place in np.ndindex(points[i].shape):
             ends = []
             for step in (1e-6, -1e-6):
-                moved = [p.copy() for p in points]
-                moved[i][place] += step
-                ends.append(float(reference(*moved)))
-            assert found[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-7, abs=1e-7)
+                shifted = [p.copy() for p in points]
+                shifted[i][place] += step
+                ends.append(float(reference(*shifted)))
+            assert result[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-7, abs=1e-7)
 
 
 def test_gradients_of_logsumexp_with_factors() -> None:
@@ -337,15 +339,17 @@ def test_ends_of_logsumexp_with_factors() -> None:
 
 def test_softmax_of_what_counts() -> None:
     mask = np.array([[True, False, True], [False, False, False], [True, True, True]])
-    given = np.where(mask, MATRIX[:3], np.nan)
-    shares, logs = values([f(mg.constant(given), where=mask) for f in (mg.softmax, mg.log_softmax)])
+    masked = np.where(mask, MATRIX[:3], np.nan)
+    shares, logs = values(
+        [f(mg.constant(masked), where=mask) for f in (mg.softmax, mg.log_softmax)]
+    )
     assert (shares[~mask] == 0).all() and np.isneginf(logs[~mask]).all()
     np.testing.assert_allclose(shares.sum(1), [1, 0, 1], rtol=1e-15)
     np.testing.assert_allclose(np.log(shares[mask]), logs[mask], rtol=1e-13)
-    x = mg.input("x", given.shape, "float64")
+    x = mg.input("x", masked.shape, "float64")
     for function in (mg.softmax, mg.log_softmax):
         loss = mg.sum(mg.where(mask, function(x, where=mask), 0.0) ** 2)
-        slope = value(mg.grad(loss, x), {x: given})
+        slope = value(mg.grad(loss, x), {x: masked})
         assert (slope[~mask] == 0).all() and np.isfinite(slope).all()
         assert np.abs(slope[[0, 2]][mask[[0, 2]]]).max() > 1e-3
     with pytest.raises(DTypeError, match="softmax: where is"):
@@ -363,9 +367,9 @@ def test_weights_of_quantiles() -> None:
         weights[:, 0] += 1
         q = generator.uniform(size=3)
         for axis in (0, 1, None):
-            wanted = np.quantile(x, q, axis=axis, weights=weights + 1e-3, method="inverted_cdf")
-            found = mg.quantile(mg.constant(x), q, axis, "inverted_cdf", weights=weights + 1e-3)
-            np.testing.assert_array_equal(value(found), wanted)
+            expected = np.quantile(x, q, axis=axis, weights=weights + 1e-3, method="inverted_cdf")
+            result = mg.quantile(mg.constant(x), q, axis, "inverted_cdf", weights=weights + 1e-3)
+            np.testing.assert_array_equal(value(result), expected)
     x = np.array([[3.0, np.nan, 1.0], [5.0, 2.0, 4.0]])
     kind: Any = {"method": "inverted_cdf", "axis": 1, "weights": np.ones(3)}
     np.testing.assert_array_equal(value(mg.quantile(x, 0.5, **kind)), [np.nan, 4.0])
@@ -395,15 +399,15 @@ def test_covariances_of_complex_variables() -> None:
     weights = np.array([1.0, 2.0, 0.5, 1.5, 3.0])
     for options in ({}, {"bias": True}, {"rowvar": False}, {"aweights": weights},
                     {"aweights": weights, "fweights": [1, 2, 1, 1, 3], "ddof": 0}):  # fmt: skip
-        found = value(mg.cov(mg.constant(z), **options))
-        np.testing.assert_allclose(found, np.cov(z, **options), rtol=1e-12, atol=1e-14)
+        result = value(mg.cov(mg.constant(z), **options))
+        np.testing.assert_allclose(result, np.cov(z, **options), rtol=1e-12, atol=1e-14)
     real = MATRIX[:, 0]
     np.testing.assert_allclose(value(mg.cov(z, real)), np.cov(z, real), rtol=1e-12, atol=1e-14)
     for more in ((), (real,)):
-        wanted = np.corrcoef(z, *more)
-        np.testing.assert_allclose(value(mg.corrcoef(z, *more)), wanted, rtol=1e-12, atol=1e-14)
-    wanted = np.average(z, axis=1, weights=weights)
-    np.testing.assert_allclose(value(mg.average(z, 1, weights)), wanted, rtol=1e-12)
+        expected = np.corrcoef(z, *more)
+        np.testing.assert_allclose(value(mg.corrcoef(z, *more)), expected, rtol=1e-12, atol=1e-14)
+    expected = np.average(z, axis=1, weights=weights)
+    np.testing.assert_allclose(value(mg.average(z, 1, weights)), expected, rtol=1e-12)
 
 
 def test_the_gradient_of_a_complex_covariance() -> None:
@@ -424,10 +428,10 @@ def test_parts_along_an_axis() -> None:
         x = generator.integers(0, 2, (6, 2, 2)).astype(dtype)
         for axis in (0, 1, 2, -1):
             options: Any = dict.fromkeys(("return_index", "return_inverse", "return_counts"), True)
-            wanted = np.unique(x, axis=axis, **options)
-            size = wanted[0].shape[axis]
-            found = values(list(mg.unique(mg.constant(x), axis=axis, size=size, **options)))
-            for one, other in zip(found, wanted, strict=True):
+            expected = np.unique(x, axis=axis, **options)
+            size = expected[0].shape[axis]
+            results = values(list(mg.unique(mg.constant(x), axis=axis, size=size, **options)))
+            for one, other in zip(results, expected, strict=True):
                 np.testing.assert_array_equal(one, other.reshape(one.shape))
     rows = mg.input("rows", ("n", 2), "int32")
     assert mg.unique(rows, axis=0, size="n").shape == rows.shape

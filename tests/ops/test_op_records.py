@@ -79,8 +79,8 @@ def test_dtypes_are_compared_by_value() -> None:
 
 def test_what_moves_values_takes_all_dtypes() -> None:
     x = mg.constant(np.array([1 + 2j, 3 - 1j]))
-    found = mg.cond(True, lambda v: v, lambda v: -v, x)
-    np.testing.assert_array_equal(found.eval(), [1 + 2j, 3 - 1j])
+    result = mg.cond(True, lambda v: v, lambda v: -v, x)
+    np.testing.assert_array_equal(result.eval(), [1 + 2j, 3 - 1j])
 
 
 def test_a_record_is_pickled_by_its_name() -> None:

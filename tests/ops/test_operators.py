@@ -40,9 +40,9 @@ INTEGER = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.
 
 def _agree(node: mg.Node, expected: Any, feeds: dict[mg.Node, Any]) -> None:
     assert isinstance(node, mg.Node)
-    found = value(node, feeds)
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype == np.asarray(expected).dtype
+    result = value(node, feeds)
+    np.testing.assert_array_equal(result, expected)
+    assert result.dtype == np.asarray(expected).dtype
 
 
 @pytest.mark.parametrize("function", BINARY, ids=lambda f: f.__name__)
@@ -131,9 +131,9 @@ def test_matmul_from_either_side() -> None:
 def test_method_is_numpy_s(call: Callable[[Any], Any]) -> None:
     x = mg.input("x", A.shape)
     node, expected = call(x), call(A)
-    found = value(node, {x: A})
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=mg.dtypes.tolerance(A.dtype, "reassoc")[0])
+    result = value(node, {x: A})
+    assert result.dtype == expected.dtype
+    np.testing.assert_allclose(result, expected, rtol=mg.dtypes.tolerance(A.dtype, "reassoc")[0])
 
 
 def test_mean_divides_by_the_named_size() -> None:
@@ -174,9 +174,9 @@ def test_equality_compares_values_from_either_side(rng: np.random.Generator) -> 
         "bool": ((x > 1) == (y > 1), (a > 1) == (b > 1)),
         "dim": (y == x.shape[0], b == 5),
     }
-    found = mg.function([x, y], {name: node for name, (node, _) in cases.items()})(a, b)
+    result = mg.function([x, y], {name: node for name, (node, _) in cases.items()})(a, b)
     for name, (_, expected) in cases.items():
-        np.testing.assert_array_equal(found[name], expected, name)
+        np.testing.assert_array_equal(result[name], expected, name)
 
 
 def test_what_has_no_values_is_refused_with_the_right_spelling() -> None:
@@ -208,15 +208,15 @@ def test_nodes_are_keys_by_identity() -> None:
 
 
 def test_values_of_nodes_are_held_by_identity_as_long_as_they_live() -> None:
-    held: WeakMap[mg.Node, int] = WeakMap()
+    values_of: WeakMap[mg.Node, int] = WeakMap()
     x, y = mg.input("x", (3,)), mg.input("x", (3,))
-    held[x], held[y] = 1, 2
-    assert (held.get(x), held.get(y)) == (1, 2)
-    held[x] = 3
+    values_of[x], values_of[y] = 1, 2
+    assert (values_of.get(x), values_of.get(y)) == (1, 2)
+    values_of[x] = 3
     del y
     gc.collect()
-    assert held.get(x) == 3
-    assert len(held._held) == 1
+    assert values_of.get(x) == 3
+    assert len(values_of._held) == 1
 
 
 REFUSED: list[tuple[Callable[[mg.Node], Any], str]] = [

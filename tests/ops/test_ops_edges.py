@@ -36,10 +36,10 @@ SPREADING = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.LAYOUT)
 
 def test_awkward_memory_is_awkward() -> None:
     array = np.arange(12.0).reshape(3, 4)
-    held = awkward(array)
-    assert not held.flags.c_contiguous
-    assert not held.flags.f_contiguous
-    np.testing.assert_array_equal(held, array)
+    strided = awkward(array)
+    assert not strided.flags.c_contiguous
+    assert not strided.flags.f_contiguous
+    np.testing.assert_array_equal(strided, array)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3)], ids=str)
@@ -49,22 +49,22 @@ def test_elementwise_of_empty_and_scalar_arrays(names: list[str], shape: tuple[i
         array = np.asarray(value)
         return np.resize(array, shape).astype(array.dtype) if array.size else array
 
-    made: list[Any] = []
-    wanted: list[tuple[str, Any, float]] = []
+    outputs: list[Any] = []
+    all_expected: list[tuple[str, Any, float]] = []
     feeds: dict[Any, Any] = {}
     for name in names:
         record, sample = sample_of(name, 0)
         assert record.function is not None
         assert record.tests.reference is not None
         operands = mapped(sample.inputs, lambda v: reshaped(v) if isinstance(v, np.ndarray) else v)
-        nodes, fed = leaves(operands, f"{name}_")
-        feeds |= fed
-        made += results(record.function(*nodes, **sample.attrs))
+        nodes, own_feeds = leaves(operands, f"{name}_")
+        feeds |= own_feeds
+        outputs += results(record.function(*nodes, **sample.attrs))
         with np.errstate(all="ignore"):
             expected = results(record.tests.reference(*operands, **sample.attrs))
-        wanted += [(name, value, magnitude(value, *operands)) for value in expected]
-    compiled = mg.function(list(feeds), made)(*feeds.values())
-    for node, value, (name, expected, scale) in zip(made, compiled, wanted, strict=True):
+        all_expected += [(name, value, magnitude(value, *operands)) for value in expected]
+    compiled = mg.function(list(feeds), outputs)(*feeds.values())
+    for node, value, (name, expected, scale) in zip(outputs, compiled, all_expected, strict=True):
         assert value.shape == np.shape(expected) == node.shape, name
         if value.size:
             assert_agrees(value, expected, PUBLIC[name].numerics, scale, name)
@@ -113,8 +113,8 @@ def test_what_differs_from_numpy_would_be_compared() -> None:
 @pytest.mark.parametrize("names", together(COMPARED, 8), ids=",".join)
 def test_nan_and_infinity_go_where_they_go_in_numpy(names: list[str]) -> None:
     """Each special value in the middle of each float operand of each sample, compiled."""
-    made: list[Any] = []
-    wanted: list[tuple[str, str, Any, float]] = []
+    outputs: list[Any] = []
+    all_expected: list[tuple[str, str, Any, float]] = []
     feeds: dict[Any, Any] = {}
     for name in names:
         record = PUBLIC[name]
@@ -134,16 +134,16 @@ def test_nan_and_infinity_go_where_they_go_in_numpy(names: list[str]) -> None:
                             expected = results(record.tests.reference(*operands, **sample.attrs))
                     except (ValueError, ArithmeticError):
                         continue  # the reference has no answer
-                    nodes, fed = leaves(operands, f"{name}_{i}_{k}_{label}_")
+                    nodes, own_feeds = leaves(operands, f"{name}_{i}_{k}_{label}_")
                     parts = results(record.function(*nodes, **sample.attrs))
-                    made += parts
-                    feeds |= fed
+                    outputs += parts
+                    feeds |= own_feeds
                     where = f"{name}, sample {i}, {label} in operand {k}"
                     scale = magnitude(*operands)
-                    wanted += [(name, where, e, max(scale, magnitude(e))) for e in expected]
-    found = mg.function(list(feeds), made)(*feeds.values())
+                    all_expected += [(name, where, e, max(scale, magnitude(e))) for e in expected]
+    result = mg.function(list(feeds), outputs)(*feeds.values())
     wrong = []
-    for value, (name, where, expected, scale) in zip(found, wanted, strict=True):
+    for value, (name, where, expected, scale) in zip(result, all_expected, strict=True):
         try:
             assert_agrees(value, expected, PUBLIC[name].numerics, scale)
         except AssertionError as error:

@@ -120,8 +120,8 @@ def test_other_dtypes_are_refused(name: str, dtype: np.dtype) -> None:
         if not any(map(is_float_array, flattened(sample.inputs))):
             continue
         nodes, _ = leaves(rounded(sample.inputs, dtype))
-        wanted = "float32" if "float32" in record.dtypes else record.dtypes[0]
-        with pytest.raises(mg.DTypeError, match=rf"try: mg.cast\(x, '{wanted}'\)"):
+        first_dtype = "float32" if "float32" in record.dtypes else record.dtypes[0]
+        with pytest.raises(mg.DTypeError, match=rf"try: mg.cast\(x, '{first_dtype}'\)"):
             record.function(*nodes, **sample.attrs)
 
 
@@ -132,26 +132,26 @@ def test_forward_is_the_reference(name: str, i: int, dtype: np.dtype) -> None:
     nodes, feeds = leaves(operands)
     assert record.function is not None
     assert record.tests.reference is not None
-    made = results(record.function(*nodes, **sample.attrs))
+    outputs = results(record.function(*nodes, **sample.attrs))
     with np.errstate(all="ignore"):
         expected = results(record.tests.reference(*widened(operands), **sample.attrs))
-    assert len(made) == len(expected)
-    given = magnitude(*operands)
+    assert len(outputs) == len(expected)
+    scale = magnitude(*operands)
     given_floats = any(is_float_array(v) or is_complex_array(v) for v in flattened(operands))
-    for node, value, wanted in zip(made, values(made, feeds), expected, strict=True):
+    for node, value, expected_value in zip(outputs, values(outputs, feeds), expected, strict=True):
         assert value.shape == node.shape, "the shape rule and the result differ"
         assert value.dtype == node.dtype
         if "dtype" in sample.attrs:
             assert node.dtype == mg.dtypes.canonical(sample.attrs["dtype"])
         elif is_inexact(node.dtype):
             widest = np.complex128 if is_complex(node.dtype) else np.float64
-            assert np.asarray(wanted).dtype == widest
+            assert np.asarray(expected_value).dtype == widest
             wide = node.dtype == np.float32 and dtype.itemsize < 4  # statistics of 16-bit floats
             expected_part = real_dtype(dtype) if given_floats else mg.config.float_dtype
             assert wide or real_dtype(node.dtype) == expected_part
         else:
-            assert node.dtype.kind == np.asarray(wanted).dtype.kind
-        assert_agrees(value, wanted, record.numerics, max(given, magnitude(wanted)))
+            assert node.dtype.kind == np.asarray(expected_value).dtype.kind
+        assert_agrees(value, expected_value, record.numerics, max(scale, magnitude(expected_value)))
 
 
 @each_record(SAMPLES)
@@ -170,7 +170,7 @@ def test_named_dimension_gives_the_same(name: str, i: int) -> None:
             )
             for node in feeds
         }
-        given = [
+        arguments = [
             [symbolic[v] for v in x]
             if isinstance(x, list)
             else symbolic.get(x, x)
@@ -179,19 +179,21 @@ def test_named_dimension_gives_the_same(name: str, i: int) -> None:
             for x in nodes
         ]
         try:
-            named = results(record.function(*given, **sample.attrs))
+            outputs = results(record.function(*arguments, **sample.attrs))
         except MagmagraphError:
             # Arguments that speak of an int, as a shape or a position does, may not fit a name.
             assert record.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION)
             continue
-        fed = {symbolic[node]: array for node, array in feeds.items()}
-        for node, value, wanted in zip(named, values(named, fed), expected, strict=True):
+        feeds_by_name = {symbolic[node]: array for node, array in feeds.items()}
+        for node, value, expected_value in zip(
+            outputs, values(outputs, feeds_by_name), expected, strict=True
+        ):
             bound = tuple(
                 mg.dims.evaluate(e, {"n": extent}) if isinstance(e, Dim) else e for e in node.shape
             )
-            assert bound == wanted.shape
-            assert value.dtype == wanted.dtype
-            assert_agrees(value, wanted, record.numerics, magnitude(wanted))
+            assert bound == expected_value.shape
+            assert value.dtype == expected_value.dtype
+            assert_agrees(value, expected_value, record.numerics, magnitude(expected_value))
 
 
 PLANNED = [
@@ -213,7 +215,7 @@ def test_planned_is_interpreted(
     And so are feeds that lie in memory in another order, with gaps: to the bit, and unchanged.
     """
     monkeypatch.setattr(mg.config, "compiler", compiler)
-    made: list[Any] = []
+    outputs: list[Any] = []
     owners: list[str] = []
     feeds: dict[Any, Any] = {}
     for name in names:
@@ -222,26 +224,30 @@ def test_planned_is_interpreted(
         for i in some_samples(record, which):
             _, sample = sample_of(name, i)
             for dtype in dtypes_of(record):
-                nodes, fed = leaves(rounded(sample.inputs, dtype), f"{name}_{dtype.name}_{i}_")
-                feeds |= fed
-                made += results(record.function(*nodes, **sample.attrs))
-                if not any(is_float_array(v) or is_complex_array(v) for v in fed.values()):
+                nodes, own_feeds = leaves(
+                    rounded(sample.inputs, dtype), f"{name}_{dtype.name}_{i}_"
+                )
+                feeds |= own_feeds
+                outputs += results(record.function(*nodes, **sample.attrs))
+                if not any(is_float_array(v) or is_complex_array(v) for v in own_feeds.values()):
                     break
-        owners += [name] * (len(made) - len(owners))
-    compiled = mg.function(list(feeds), made)
-    found = compiled(*feeds.values())
-    for name, node, value, wanted in zip(owners, made, found, values(made, feeds), strict=True):
+        owners += [name] * (len(outputs) - len(owners))
+    compiled = mg.function(list(feeds), outputs)
+    actual = compiled(*feeds.values())
+    for name, node, value, expected in zip(
+        owners, outputs, actual, values(outputs, feeds), strict=True
+    ):
         assert value.dtype == node.dtype, name
-        scale = magnitude(wanted)
+        scale = magnitude(expected)
         if PUBLIC[name].kind is Kind.LINALG and value.dtype in (np.float32, np.complex64):
             scale *= 8  # LAPACK computes in these dtypes, NumPy in wider ones (docs/design/034)
             if name in ("eigh", "svd") and value.ndim > 1:  # so that vectors have other phases
-                value, wanted = np.abs(value), np.abs(wanted)
-        assert_agrees(value, wanted, PUBLIC[name].numerics, scale, name)
-    moved = [awkward(value) for value in feeds.values()]
-    for name, value, again in zip(owners, found, compiled(*moved), strict=True):
+                value, expected = np.abs(value), np.abs(expected)
+        assert_agrees(value, expected, PUBLIC[name].numerics, scale, name)
+    strided = [awkward(value) for value in feeds.values()]
+    for name, value, again in zip(owners, actual, compiled(*strided), strict=True):
         assert np.asarray(value).tobytes() == np.asarray(again).tobytes(), name
-    for value, before in zip(moved, feeds.values(), strict=True):
+    for value, before in zip(strided, feeds.values(), strict=True):
         assert np.asarray(value).tobytes() == np.asarray(before).tobytes()
 
 
@@ -249,14 +255,14 @@ def _differentiated(name: str, i: int, dtype: str) -> tuple[Any, tuple[np.ndarra
     """Return a real function of the operands to differentiate, and the point."""
     record, sample = sample_of(name, i)
     inputs = rounded(sample.inputs, WIDEST[dtype])
-    chosen = [
+    places = [
         k
         for k, value in enumerate(sample.inputs)
         if (sample.gradient is None or k in sample.gradient)
         and (is_float_array(value) or (isinstance(value, list) and is_float_array(value[0])))
     ]
     point: list[np.ndarray] = []
-    for k in chosen:
+    for k in places:
         value = inputs[k]
         point += value if isinstance(value, list) else [value]
     if not point:
@@ -265,7 +271,7 @@ def _differentiated(name: str, i: int, dtype: str) -> tuple[Any, tuple[np.ndarra
     def function(*nodes: mg.Node) -> mg.Node:
         left = list(nodes)
         operands = list(inputs)
-        for k in chosen:
+        for k in places:
             value = operands[k]
             if isinstance(value, list):
                 operands[k], left = left[: len(value)], left[len(value) :]
@@ -295,17 +301,17 @@ def _weighted(part: mg.Node, random: np.random.Generator) -> mg.Node:
 
 @each_record(GRADIENTS)
 def test_gradient_is_the_central_difference(name: str, i: int, dtype: str) -> None:
-    found = _differentiated(name, i, dtype)
-    if found is None:
+    function_and_point = _differentiated(name, i, dtype)
+    if function_and_point is None:
         return
-    function, point = found
+    function, point = function_and_point
     report = mg.check_gradients(function, point)
     if report.targets:
         assert len(report.targets) == len(point) or TABLE[name].kind is Kind.REDUCTION
         return
     # Nothing is reached (the imaginary part of a real number): then nothing may vary either.
-    moved = [value + 0.125 for value in point]
-    here, there = (function(*map(mg.constant, each)).eval() for each in (point, moved))
+    shifted = [value + 0.125 for value in point]
+    here, there = (function(*map(mg.constant, each)).eval() for each in (point, shifted))
     assert here == there
 
 
@@ -322,10 +328,10 @@ def test_all_second_derivatives(name: str, i: int, dtype: str) -> None:
 
 def check_second_derivative(name: str, i: int, dtype: str) -> None:
     """Compare the derivative of a slope in a fixed direction with central differences."""
-    found = _differentiated(name, i, dtype)
-    if found is None:
+    function_and_point = _differentiated(name, i, dtype)
+    if function_and_point is None:
         return
-    function, point = found
+    function, point = function_and_point
 
     def slope(*nodes: mg.Node) -> mg.Node:
         """Return the derivative in a fixed random direction."""

@@ -55,14 +55,14 @@ def test_pad_agrees_with_numpy(mode: str, dtype: str) -> None:
         x = array(shape, dtype)
         cases = [(width, options) for width in WIDTHS for options in MODES[mode]]
         nodes = [mg.pad(mg.constant(x), width, mode, **options) for width, options in cases]
-        for found, (width, options) in zip(values(nodes), cases, strict=True):
-            wanted = np.pad(x, width, mode, **options)  # type: ignore[call-overload]
-            assert found.dtype == wanted.dtype, (mode, width, options)
-            if wanted.dtype.kind in "iu":
-                np.testing.assert_array_equal(found, wanted, f"{mode} {width} {options}")
+        for result, (width, options) in zip(values(nodes), cases, strict=True):
+            expected = np.pad(x, width, mode, **options)  # type: ignore[call-overload]
+            assert result.dtype == expected.dtype, (mode, width, options)
+            if expected.dtype.kind in "iu":
+                np.testing.assert_array_equal(result, expected, f"{mode} {width} {options}")
             else:
                 real = "float32" if dtype == "complex64" else dtype
-                assert_close(found, wanted, real, scale=np.abs(wanted).max(initial=1.0))
+                assert_close(result, expected, real, scale=np.abs(expected).max(initial=1.0))
 
 
 def test_pad_empty_has_the_shape() -> None:
@@ -88,12 +88,12 @@ def test_pad_of_symbolic_extents_and_widths(mode: str) -> None:
             options = {"stat_length": 2}
         padded = mg.pad(x, ((1, 3), (0, 1)), mode, **options)
         assert padded.shape == (x.shape[0] + 4, 3)
-        wanted = np.pad(data, ((1, 3), (0, 1)), mode, **options)  # type: ignore[call-overload]
-        assert_close(value(padded, {x: data}), wanted)
+        expected = np.pad(data, ((1, 3), (0, 1)), mode, **options)  # type: ignore[call-overload]
+        assert_close(value(padded, {x: data}), expected)
     if mode != "reflect":  # which needs an extent above the width
         wide = mg.pad(x, ((x.shape[0], 0), (0, 0)), mode)
-        wanted = np.pad(data, ((4, 0), (0, 0)), mode)  # type: ignore[call-overload]
-        assert_close(value(wide, {x: data}), wanted)
+        expected = np.pad(data, ((4, 0), (0, 0)), mode)  # type: ignore[call-overload]
+        assert_close(value(wide, {x: data}), expected)
 
 
 def test_pad_checks_symbolic_extents_at_the_call() -> None:
@@ -108,8 +108,8 @@ def test_pad_checks_symbolic_extents_at_the_call() -> None:
 def test_ramps_of_integers_are_rounded_down_as_in_numpy() -> None:
     for last in range(-30, 60, 7):
         x = np.array([last, 3, last + 1])
-        found = mg.pad(x, (9, 49), "linear_ramp", end_values=(2, -5)).eval()
-        np.testing.assert_array_equal(found, np.pad(x, (9, 49), "linear_ramp", end_values=(2, -5)))
+        result = mg.pad(x, (9, 49), "linear_ramp", end_values=(2, -5)).eval()
+        np.testing.assert_array_equal(result, np.pad(x, (9, 49), "linear_ramp", end_values=(2, -5)))
 
 
 @pytest.mark.parametrize(

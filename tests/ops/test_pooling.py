@@ -46,20 +46,20 @@ class Case(NamedTuple):
                 strict=True,
             )
         ]  # fmt: skip
-        found = []
+        windows = []
         for place in np.ndindex(*extents):
             elements = []
             for tap in np.ndindex(*self.window):
-                met = tuple(
+                position = tuple(
                     o * s + k * d - p[0]
                     for o, s, k, d, p in zip(
                         place, self.stride, tap, self.dilation, self.padding, strict=True
                     )
                 )
-                if all(0 <= i < n for i, n in zip(met, self.x.shape[2:], strict=True)):
-                    elements.append(met)
-            found.append((place, elements))
-        return found
+                if all(0 <= i < n for i, n in zip(position, self.x.shape[2:], strict=True)):
+                    elements.append(position)
+            windows.append((place, elements))
+        return windows
 
     def result(self) -> np.ndarray:
         """Return an array for an element per window."""
@@ -140,9 +140,9 @@ def test_average_and_its_derivative(
     for place, elements in case.windows():
         count = whole if include else len(elements)
         for at in elements:
-            met = (slice(None), slice(None), *at)
-            expected[(..., *place)] += case.x[met] / count
-            gradient[met] += cotangent[(..., *place)] / count
+            window = (slice(None), slice(None), *at)
+            expected[(..., *place)] += case.x[window] / count
+            gradient[window] += cotangent[(..., *place)] / count
     x = laid(case.x, case.last)
     leaf = mg.input("x", x.shape, "float64")
     node = AVERAGE[len(case.window)](leaf, count_include_pad=include, **case.attrs)
@@ -184,8 +184,8 @@ def test_named_extents(rng: np.random.Generator) -> None:
         a = mg.max_pool2d(fixed, 3, stride=2, padding="same")
         b = mg.avg_pool2d(fixed, 3, stride=2, padding="same", count_include_pad=False)
         expected = mg.function([fixed], [a, b, *mg.grad(mg.sum(a * b), [fixed])])(array)
-        for found, wanted in zip(function(array), expected, strict=True):
-            assert tolerance(np.dtype(np.float64), "reassoc").close(found, wanted, 4.0)
+        for result, expected_value in zip(function(array), expected, strict=True):
+            assert tolerance(np.dtype(np.float64), "reassoc").close(result, expected_value, 4.0)
 
 
 def test_global_pooling_of_named_extents() -> None:
@@ -193,9 +193,9 @@ def test_global_pooling_of_named_extents() -> None:
     node = mg.global_avg_pool(x, layout="NHWC")
     assert node.shape == (mg.Dim("batch"), 2)
     array = np.arange(24, dtype=np.float32).reshape(2, 2, 3, 2)
-    found = mg.function([x], [node, mg.global_max_pool(x, layout="NHWC")])(array)
-    np.testing.assert_array_equal(found[0], array.mean((1, 2)))
-    np.testing.assert_array_equal(found[1], array.max((1, 2)))
+    results = mg.function([x], [node, mg.global_max_pool(x, layout="NHWC")])(array)
+    np.testing.assert_array_equal(results[0], array.mean((1, 2)))
+    np.testing.assert_array_equal(results[1], array.max((1, 2)))
 
 
 def test_parts_of_a_named_extent_are_refused() -> None:
@@ -208,8 +208,8 @@ def test_empty_batch() -> None:
     x = mg.input("x", ("batch", 2, 6, 6))
     node = mg.max_pool2d(x, 2)
     function = mg.function([x], [node, *mg.grad(mg.sum(node), [x])])
-    found = function(np.zeros((0, 2, 6, 6), np.float32))
-    assert [array.shape for array in found] == [(0, 2, 3, 3), (0, 2, 6, 6)]
+    results = function(np.zeros((0, 2, 6, 6), np.float32))
+    assert [array.shape for array in results] == [(0, 2, 3, 3), (0, 2, 6, 6)]
 
 
 def test_arguments_that_are_not_ints_are_refused() -> None:
@@ -248,11 +248,11 @@ def test_windows_of_two_that_tile_an_image(
     cotangent = rng.standard_normal((2, 3, rows, columns)).astype(dtype)
     windows = value[:, :, : 2 * rows, : 2 * columns].reshape(2, 3, rows, 2, columns, 2)
     taps = windows.transpose(0, 1, 2, 4, 3, 5).reshape(2, 3, rows, columns, 4)
-    spread = np.where(np.arange(4) == taps.argmax(axis=-1)[..., None], cotangent[..., None], 0)
-    wanted = np.zeros_like(value)
-    wanted[:, :, : 2 * rows, : 2 * columns] = (
-        spread.reshape(2, 3, rows, columns, 2, 2).transpose(0, 1, 2, 4, 3, 5)
+    scattered = np.where(np.arange(4) == taps.argmax(axis=-1)[..., None], cotangent[..., None], 0)
+    expected = np.zeros_like(value)
+    expected[:, :, : 2 * rows, : 2 * columns] = (
+        scattered.reshape(2, 3, rows, columns, 2, 2).transpose(0, 1, 2, 4, 3, 5)
     ).reshape(2, 3, 2 * rows, 2 * columns)
-    found, gradient = f(value, cotangent)
-    np.testing.assert_array_equal(found, taps.max(axis=-1))
-    np.testing.assert_array_equal(gradient, wanted)
+    maxima, gradient = f(value, cotangent)
+    np.testing.assert_array_equal(maxima, taps.max(axis=-1))
+    np.testing.assert_array_equal(gradient, expected)

@@ -108,31 +108,31 @@ def test_c_gives_the_same_bits(library: ctypes.CDLL, name: str, width: int, step
     word = ctypes.c_uint32
     for first in (0, 1, 2, 3, 6):
         count = len(expected) - first
-        found = np.zeros(count, dtype)
+        result = np.zeros(count, dtype)
         function(
-            ctypes.c_void_p(found.ctypes.data),
+            ctypes.c_void_p(result.ctypes.data),
             word(key[0]),
             word(key[1]),
             ctypes.c_int64(step),
             ctypes.c_uint64(first),
             ctypes.c_uint64(count),
         )
-        np.testing.assert_array_equal(found, expected[first:])
+        np.testing.assert_array_equal(result, expected[first:])
 
 
 def test_c_counts_blocks_beyond_32_bits(library: ctypes.CDLL) -> None:
     first = 2**34 + 1  # of block 2**32
-    found = np.zeros(1, np.uint32)
+    results = np.zeros(1, np.uint32)
     key = (1, 2)
     library.each32(
-        ctypes.c_void_p(found.ctypes.data),
+        ctypes.c_void_p(results.ctypes.data),
         *(ctypes.c_uint32(k) for k in key),
         ctypes.c_int64(9),
         ctypes.c_uint64(first),
         ctypes.c_uint64(1),
     )
     counter = tuple(np.array([c], np.uint64) for c in (0, 1, 9, 0))
-    assert int(found[0]) == int(philox(np, counter, key)[1][0])  # type: ignore[arg-type]
+    assert int(results[0]) == int(philox(np, counter, key)[1][0])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("compiler", ["auto", "off"])
@@ -257,8 +257,8 @@ def test_normal_is_finite_at_the_ends_of_its_bits() -> None:
     members = [n for n in graph.nodes if n.op is RANDOM_BITS]
     assert len(words) == len(members) == 2
     ends = np.array([0, 2**32 - 1], np.uint32)
-    found = evaluate(graph, {}, override=dict.fromkeys(members, ends))
-    result = found[graph.outputs[0]]
+    node_values = evaluate(graph, {}, override=dict.fromkeys(members, ends))
+    result = node_values[graph.outputs[0]]
     assert np.isfinite(result).all()
     assert 6.0 < result[0] < 6.8
 
@@ -278,10 +278,10 @@ def test_reparameterized_gradients() -> None:
     np.testing.assert_allclose(value(by_mean, point), 12.0)
     np.testing.assert_allclose(value(by_std, point), unit.sum(0), rtol=1e-12)
     low, high = mg.input("low", (), "float64"), mg.input("high", (), "float64")
-    drawn = mg.random.uniform((5,), low, high)
+    draws = mg.random.uniform((5,), low, high)
     ends = {low: np.float64(2.0), high: np.float64(4.0)}
-    by_low, by_high = (value(g, ends) for g in mg.grad(mg.sum(drawn), [low, high]))
-    share = (value(drawn, ends) - 2.0) / 2.0
+    by_low, by_high = (value(g, ends) for g in mg.grad(mg.sum(draws), [low, high]))
+    share = (value(draws, ends) - 2.0) / 2.0
     np.testing.assert_allclose([by_low, by_high], [(1 - share).sum(), share.sum()], rtol=1e-12)
 
 
@@ -328,9 +328,9 @@ def test_randint_scales_exactly() -> None:
     node = mg.random.randint((64,), 0, span, "uint64")
     graph = freeze([], [node])
     (source,) = (n for n in graph.nodes if n.op is RANDOM_BITS)
-    found = evaluate(graph, {})
-    words = [int(word) for word in found[source]]
-    assert found[graph.outputs[0]].tolist() == [word * span >> 64 for word in words]
+    result = evaluate(graph, {})
+    words = [int(word) for word in result[source]]
+    assert result[graph.outputs[0]].tolist() == [word * span >> 64 for word in words]
 
 
 def test_randint_of_computed_bounds() -> None:
@@ -365,8 +365,8 @@ def test_permutation() -> None:
     data = np.arange(12.0).reshape(6, 2)
     shuffled = value(mg.random.permutation(x), {x: data})
     np.testing.assert_array_equal(np.sort(shuffled, axis=0), data)
-    named = mg.random.permutation("n")
-    assert named.shape == ("n",)
+    node = mg.random.permutation("n")
+    assert node.shape == ("n",)
     with pytest.raises(ShapeError, match="random.permutation: the operand has no axes"):
         mg.random.permutation(mg.constant(1.0))
 
@@ -382,8 +382,8 @@ def test_named_shapes() -> None:
     x = mg.input("x", ("n", 3))
     noise = mg.random.normal(x.shape)
     assert noise.shape == ("n", 3)
-    found = value(noise + 0.0 * x, {x: np.zeros((4, 3), np.float32)})
-    assert found.shape == (4, 3)
+    result = value(noise + 0.0 * x, {x: np.zeros((4, 3), np.float32)})
+    assert result.shape == (4, 3)
 
 
 EXACT = [
@@ -401,10 +401,10 @@ def test_functions_draw_the_same_as_the_interpreter() -> None:
     smooth = [mg.random.normal((333,)), mg.random.uniform((4, 5), -1.0, 3.0)]
     function = mg.function([], exact + smooth)
     for step in range(3):
-        found = function()
-        for node, array in zip(exact, found, strict=False):
+        results = function()
+        for node, array in zip(exact, results, strict=False):
             np.testing.assert_array_equal(array, at_step(node, step))
-        for node, array in zip(smooth, found[len(exact) :], strict=True):
+        for node, array in zip(smooth, results[len(exact) :], strict=True):
             assert_close(array, at_step(node, step), "float32", scale=7.0)
 
 

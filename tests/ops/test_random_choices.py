@@ -20,14 +20,14 @@ def test_categorical() -> None:
     chances = np.array([0.1, 0.0, 0.6, 0.3])
     with np.errstate(divide="ignore"):
         logits = np.log(chances) + 100.0
-    for found in (
+    for result in (
         value(r.categorical(logits, (COUNT,))),
         value(r.categorical(probs=5 * chances, shape=(COUNT,))),
     ):
-        counts = np.bincount(found, minlength=4)
+        counts = np.bincount(result, minlength=4)
         assert counts[1] == 0
-        kept = chances > 0
-        assert scipy.stats.chisquare(counts[kept], chances[kept] * COUNT).pvalue > LEVEL
+        possible = chances > 0
+        assert scipy.stats.chisquare(counts[possible], chances[possible] * COUNT).pvalue > LEVEL
     rows = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
     np.testing.assert_array_equal(value(r.categorical(rows, (3, 2))), [[0, 1]] * 3)
     np.testing.assert_array_equal(value(r.categorical(rows, axis=0)), [0, 1])
@@ -35,9 +35,9 @@ def test_categorical() -> None:
 
 def test_choice() -> None:
     x = np.arange(10.0, 16.0).reshape(3, 2)
-    found = value(r.choice(x, (4, 5)))
-    assert found.shape == (4, 5, 2)
-    assert set(map(tuple, found.reshape(-1, 2).tolist())) <= set(map(tuple, x.tolist()))
+    result = value(r.choice(x, (4, 5)))
+    assert result.shape == (4, 5, 2)
+    assert set(map(tuple, result.reshape(-1, 2).tolist())) <= set(map(tuple, x.tolist()))
     every = value(r.choice(x, (2,), replace=False, axis=1))
     np.testing.assert_array_equal(np.sort(every, axis=1), x)
     counts = np.bincount(value(r.choice(5, (COUNT,))), minlength=5)
@@ -53,9 +53,11 @@ def test_choice_without_replacement_is_one_after_the_other() -> None:
         for a in range(3)
         for b in range(3)
     ]
-    kept = np.array(expected) > 0
-    assert not counts[~kept].any()
-    assert scipy.stats.chisquare(counts[kept], np.array(expected)[kept] * 3000).pvalue > LEVEL
+    possible = np.array(expected) > 0
+    assert not counts[~possible].any()
+    assert (
+        scipy.stats.chisquare(counts[possible], np.array(expected)[possible] * 3000).pvalue > LEVEL
+    )
 
 
 def test_permutation_along_an_axis() -> None:
@@ -82,14 +84,14 @@ def test_directions_and_matrices() -> None:
 
 
 def test_multivariate_normal() -> None:
-    spread = np.array([[2.0, 0.6], [0.6, 1.0]])
+    covariance = np.array([[2.0, 0.6], [0.6, 1.0]])
     center = np.array([1.0, -1.0])
-    found = value(r.multivariate_normal(center, spread, (COUNT,)))
-    whitened = np.linalg.solve(np.linalg.cholesky(spread), (found - center).T)
+    result = value(r.multivariate_normal(center, covariance, (COUNT,)))
+    whitened = np.linalg.solve(np.linalg.cholesky(covariance), (result - center).T)
     for row in whitened:
         assert scipy.stats.kstest(row, "norm").pvalue > LEVEL
     assert abs(np.corrcoef(whitened)[0, 1]) < 5 / np.sqrt(COUNT)
-    batch = value(r.multivariate_normal(np.zeros((3, 2)), np.stack([spread] * 3)))
+    batch = value(r.multivariate_normal(np.zeros((3, 2)), np.stack([covariance] * 3)))
     assert batch.shape == (3, 2)
     with pytest.raises(LinAlgError, match="not positive definite"):
-        r.multivariate_normal(center, -spread).eval()
+        r.multivariate_normal(center, -covariance).eval()

@@ -130,9 +130,9 @@ def chi_square(numbers: np.ndarray, law: Any) -> float:
     enough = chances * numbers.size >= 10
     observed = np.append(counts[enough], counts[~enough].sum())
     expected = np.append(chances[enough], chances[~enough].sum()) * numbers.size
-    kept = expected > 0
-    assert observed[~kept].sum() == 0
-    return float(scipy.stats.chisquare(observed[kept], expected[kept]).pvalue)
+    possible = expected > 0
+    assert observed[~possible].sum() == 0
+    return float(scipy.stats.chisquare(observed[possible], expected[possible]).pvalue)
 
 
 COUNTS: list[Case] = [
@@ -193,13 +193,13 @@ def test_inverted_and_accepted_counts_meet() -> None:
 
 def test_multinomial() -> None:
     chances = np.array([0.1, 0.0, 0.6, 0.3])
-    found = value(r.multinomial(30, chances, (COUNT,)))
-    assert found.shape == (COUNT, 4)
-    assert (found.sum(axis=1) == 30).all()
-    assert not found[:, 1].any()
+    result = value(r.multinomial(30, chances, (COUNT,)))
+    assert result.shape == (COUNT, 4)
+    assert (result.sum(axis=1) == 30).all()
+    assert not result[:, 1].any()
     for place in (0, 2, 3):
-        assert chi_square(found[:, place], scipy.stats.binom(30, chances[place])) > LEVEL
-    covariance = np.cov(found[:, 0], found[:, 2])[0, 1]
+        assert chi_square(result[:, place], scipy.stats.binom(30, chances[place])) > LEVEL
+    covariance = np.cov(result[:, 0], result[:, 2])[0, 1]
     assert abs(covariance + 30 * 0.06) < 5 * 3.0 / np.sqrt(COUNT) * 3
     trailing = value(r.multinomial(7, np.array([1.0, 0.0, 0.0]), (3,)))
     np.testing.assert_array_equal(trailing, [[7, 0, 0]] * 3)
@@ -224,19 +224,19 @@ def test_logarithms_of_gamma_variables_do_not_underflow() -> None:
 
 def test_gamma_of_bad_shapes() -> None:
     shapes = np.array([-1.0, 0.0, np.inf, np.nan, 2.0])
-    found = value(r.gamma(None, shapes))
-    assert np.isnan(found[[0, 3]]).all()
-    assert found[1] == 0.0
-    assert found[2] == np.inf
-    assert 0 < found[4] < np.inf
+    result = value(r.gamma(None, shapes))
+    assert np.isnan(result[[0, 3]]).all()
+    assert result[1] == 0.0
+    assert result[2] == np.inf
+    assert 0 < result[4] < np.inf
 
 
 def test_dirichlet() -> None:
     alpha = np.array([0.5, 1.0, 2.5])
-    found = value(r.dirichlet(alpha, (COUNT,)))
+    result = value(r.dirichlet(alpha, (COUNT,)))
     for place, each in enumerate(alpha):
         law = scipy.stats.beta(each, alpha.sum() - each)
-        assert scipy.stats.kstest(found[:, place], law.cdf).pvalue > LEVEL
+        assert scipy.stats.kstest(result[:, place], law.cdf).pvalue > LEVEL
 
 
 # Keys.
@@ -314,9 +314,9 @@ def test_every_distribution_is_here() -> None:
 def test_every_distribution_takes_a_key(name: str) -> None:
     first, second = r.split(r.key(1))
     make = EVERY[name]
-    found = value(make(first))
-    np.testing.assert_array_equal(found, value(make(first)))
-    assert not np.array_equal(found, value(make(second)))
+    result = value(make(first))
+    np.testing.assert_array_equal(result, value(make(first)))
+    assert not np.array_equal(result, value(make(second)))
     with pytest.raises(DTypeError, match=r"the key is of type int"):
         make(7)
 
@@ -347,10 +347,10 @@ def test_functions_draw_what_the_interpreter_draws(
         r.choice(3001, (77,), replace=False, key=key),
     ]
     close = [EVERY[name](key) for name, _, _ in CONTINUOUS]
-    found = mg.function([], [*exact, *close])()
-    for node, array in zip(exact, found, strict=False):
+    result = mg.function([], [*exact, *close])()
+    for node, array in zip(exact, result, strict=False):
         np.testing.assert_array_equal(array, value(node))
-    for node, array in zip(close, found[len(exact) :], strict=True):
+    for node, array in zip(close, result[len(exact) :], strict=True):
         np.testing.assert_allclose(array, value(node), rtol=2e-5)
 
 
@@ -368,9 +368,9 @@ def test_named_extents_and_parameters() -> None:
 
 def test_mapped_parameters() -> None:
     shapes = np.array([0.5, 2.0, 30.0])
-    found = mg.vmap(lambda a: r.gamma((COUNT,), a, dtype="float64"))(mg.constant(shapes)).eval()
-    assert found.shape == (3, COUNT)
-    for row, each in zip(found, shapes, strict=True):
+    result = mg.vmap(lambda a: r.gamma((COUNT,), a, dtype="float64"))(mg.constant(shapes)).eval()
+    assert result.shape == (3, COUNT)
+    for row, each in zip(result, shapes, strict=True):
         assert scipy.stats.kstest(row, scipy.stats.gamma(each).cdf).pvalue > LEVEL
 
 

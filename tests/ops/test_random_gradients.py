@@ -55,8 +55,8 @@ def test_gradient_is_that_of_the_quantile(
     name: str, parameters: tuple[Any, ...], place: int, law: Callable[..., Any]
 ) -> None:
     p = mg.input("p", (50,), "float64")
-    given = [p if i == place else each for i, each in enumerate(parameters)]
-    numbers = getattr(r, name)((50,), *given)
+    arguments = [p if i == place else each for i, each in enumerate(parameters)]
+    numbers = getattr(r, name)((50,), *arguments)
     gradient = mg.grad(mg.sum(numbers), p)
     point = {p: np.full(50, parameters[place])}
     x, slope = value(numbers, point), value(gradient, point)
@@ -81,9 +81,9 @@ def test_mean_gradient_is_the_gradient_of_the_mean(
     p = mg.input("p", (), "float64")
     numbers = getattr(r, name)((COUNT,), p, *parameters[1:])
     each = mg.input("each", (COUNT,), "float64")
-    spread = mg.grad(mg.sum(getattr(r, name)((COUNT,), each, *parameters[1:])), each)
+    gradient = mg.grad(mg.sum(getattr(r, name)((COUNT,), each, *parameters[1:])), each)
     slope = value(mg.grad(mg.mean(numbers), p), {p: np.float64(parameters[0])})
-    slopes = value(spread, {each: np.full(COUNT, parameters[0])})
+    slopes = value(gradient, {each: np.full(COUNT, parameters[0])})
     assert abs(slope - moment) < 5 * slopes.std() / np.sqrt(COUNT)
 
 

@@ -31,8 +31,8 @@ def test_ddof_up_to_and_beyond_the_count(name: str) -> None:
     for x in (X, HOLES if "nan" in name else X + 1j * X[::-1], np.ones((2, 3)), np.zeros((0, 3))):
         for ddof in (0, 1, 2.5, 3, 4, 24, 30):
             for axis in (None, 0, -1):
-                found = getattr(mg, name)(mg.constant(x), axis=axis, ddof=ddof)
-                assert_close(value(found), reference(name, x, axis=axis, ddof=ddof))
+                result = getattr(mg, name)(mg.constant(x), axis=axis, ddof=ddof)
+                assert_close(value(result), reference(name, x, axis=axis, ddof=ddof))
 
 
 @pytest.mark.parametrize("name", DEVIATIONS)
@@ -41,16 +41,16 @@ def test_ddof_beyond_a_named_extent(name: str) -> None:
     f = mg.function([x], [getattr(mg, name)(x, axis=0, ddof=d) for d in (1, 2, 3)])
     for rows in (0, 1, 2, 3, 4):
         data = RANDOM.normal(size=(rows, 2))
-        for found, ddof in zip(f(data), (1, 2, 3), strict=True):
-            assert_close(found, reference(name, data, axis=0, ddof=ddof))
+        for result, ddof in zip(f(data), (1, 2, 3), strict=True):
+            assert_close(result, reference(name, data, axis=0, ddof=ddof))
 
 
 def test_ddof_as_a_node() -> None:
     ddof = mg.input("ddof", (), "float64")
     f = mg.function([ddof], [getattr(mg, name)(mg.constant(X), ddof=ddof) for name in DEVIATIONS])
-    for given in (0.0, 1.0, 3.5):
-        for found, name in zip(f(given), DEVIATIONS, strict=True):
-            assert_close(found, reference(name, X, ddof=given))
+    for correction in (0.0, 1.0, 3.5):
+        for result, name in zip(f(correction), DEVIATIONS, strict=True):
+            assert_close(result, reference(name, X, ddof=correction))
 
 
 @pytest.mark.parametrize("name", [*DEVIATIONS, "mean", "nanmean"])
@@ -59,8 +59,8 @@ def test_dtype_of_the_result(name: str) -> None:
         for dtype in ("float64", "float32", "float16"):
             node = getattr(mg, name)(mg.constant(x), axis=1, dtype=dtype)
             assert node.dtype == dtype
-            wanted = reference(name, x.astype(np.float64), axis=1)
-            assert_close(value(node), wanted, dtype, scale=np.abs(wanted).max())
+            expected = reference(name, x.astype(np.float64), axis=1)
+            assert_close(value(node), expected, dtype, scale=np.abs(expected).max())
     with pytest.raises(DTypeError, match=r"dtype=int32\n.*\n  try: mg.cast\(mg\."):
         getattr(mg, name)(X, dtype="int32")
 
@@ -71,9 +71,9 @@ def test_a_mean_that_is_known(name: str) -> None:
     for axis in (None, 0, (0, 2)):
         data = HOLES if "nan" in name else X
         center = reference(plain, data, axis=axis, keepdims=True)
-        for given in (center, center + 0.25):
-            found = getattr(mg, name)(mg.constant(data), axis=axis, mean=given)
-            assert_close(value(found), reference(name, data, axis=axis, mean=given))
+        for mean in (center, center + 0.25):
+            result = getattr(mg, name)(mg.constant(data), axis=axis, mean=mean)
+            assert_close(value(result), reference(name, data, axis=axis, mean=mean))
     with pytest.raises(ShapeError, match=r"mean of shape \(3, 4\) for elements of \(2, 3, 4\)"):
         getattr(mg, name)(X, axis=0, mean=X[0])
 
@@ -82,8 +82,8 @@ def test_the_gradient_flows_through_a_mean_that_is_known() -> None:
     x = mg.input("x", (5,), "float64")
     with_mean = mg.grad(mg.variance(x, mean=mg.mean(x, keepdims=True)), x)
     data = RANDOM.normal(size=5)
-    found, wanted = values([with_mean, mg.grad(mg.variance(x), x)], {x: data})
-    assert_close(found, wanted)
+    result, expected = values([with_mean, mg.grad(mg.variance(x), x)], {x: data})
+    assert_close(result, expected)
 
 
 @pytest.mark.parametrize("name", ["nanmean", "nanvar", "nanstd"])
@@ -97,11 +97,13 @@ def test_complex_numbers_without_nan(name: str) -> None:
 
 def test_correction_is_ddof() -> None:
     for name in DEVIATIONS:
-        found, wanted = values([getattr(mg, name)(X, correction=1), getattr(mg, name)(X, ddof=1)])
-        assert found == wanted
+        result, expected = values(
+            [getattr(mg, name)(X, correction=1), getattr(mg, name)(X, ddof=1)]
+        )
+        assert result == expected
     x = mg.constant(X)
-    found, wanted = values([x.std(correction=1, dtype="float64"), mg.std(x, ddof=1)])
-    assert found == wanted
+    result, expected = values([x.std(correction=1, dtype="float64"), mg.std(x, ddof=1)])
+    assert result == expected
 
 
 @pytest.mark.parametrize(
@@ -136,13 +138,13 @@ def test_correction_is_ddof() -> None:
 )
 def test_keepdims_is_a_bool(name: str) -> None:
     function = getattr(mg, name)
-    for given in ("float64", np.float32, 2, X, mg.constant(True)):
+    for keepdims in ("float64", np.float32, 2, X, mg.constant(True)):
         with pytest.raises(DTypeError, match="keepdims is"):
-            function(X, axis=0, keepdims=given)
-    for given in (True, 1, np.True_):
-        assert function(X, axis=0, keepdims=given).shape == (1, 3, 4)
-    for given in (False, 0, None):
-        assert function(X, axis=0, keepdims=given).shape == (3, 4)
+            function(X, axis=0, keepdims=keepdims)
+    for keepdims in (True, 1, np.True_):
+        assert function(X, axis=0, keepdims=keepdims).shape == (1, 3, 4)
+    for keepdims in (False, 0, None):
+        assert function(X, axis=0, keepdims=keepdims).shape == (3, 4)
 
 
 def test_numpy_order_of_arguments_names_the_mend() -> None:

@@ -25,8 +25,8 @@ def test_linear_resampling_keeps_straight_lines() -> None:
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_constants_stay_constant(method: str, align_corners: bool) -> None:
     x = np.full((1, 2, 3, 5), 7.0)
-    found = mg.resize(x, (8, 4), method=method, align_corners=align_corners).eval()
-    assert_agrees(found, np.full((1, 2, 8, 4), 7.0), "reassoc", 7.0)
+    result = mg.resize(x, (8, 4), method=method, align_corners=align_corners).eval()
+    assert_agrees(result, np.full((1, 2, 8, 4), 7.0), "reassoc", 7.0)
 
 
 @pytest.mark.parametrize("method", ["nearest", "linear", "cubic"])
@@ -40,8 +40,8 @@ def test_named_extents_are_exact(method: str) -> None:
         plain = mg.input("plain", data.shape, "float64")
         z = mg.resize(plain, scale=(3, 2), method=method)
         g = mg.function([plain], [z, mg.grad(mg.sum(z * z), plain)])
-        for named, known in zip(f(data), g(data), strict=True):
-            assert_agrees(named, known, "reassoc", 30.0)
+        for named_result, fixed in zip(f(data), g(data), strict=True):
+            assert_agrees(named_result, fixed, "reassoc", 30.0)
 
 
 def test_the_same_size_is_the_operand_itself() -> None:
@@ -55,8 +55,8 @@ def test_shuffles_undo_each_other(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(
         mg.pixel_unshuffle(mg.pixel_shuffle(x, 2), 2).eval(), x
     )
-    named = mg.input("x", ("n", 8, "h", "w"))
-    assert mg.pixel_shuffle(named, 2).shape == (Dim("n"), 2, 2 * Dim("h"), 2 * Dim("w"))
+    image = mg.input("x", ("n", 8, "h", "w"))
+    assert mg.pixel_shuffle(image, 2).shape == (Dim("n"), 2, 2 * Dim("h"), 2 * Dim("w"))
 
 
 def test_scales_of_named_extents_are_whole() -> None:

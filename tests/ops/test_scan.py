@@ -50,7 +50,7 @@ def test_values_and_derivatives_beside_the_steps_written_out(rng, checkpoint, re
     x = mg.input("x", (TIME, BATCH, SIZE), "float64")
     h0 = mg.input("h0", (BATCH, SIZE), "float64")
     feeds = (rng.normal(size=(TIME, BATCH, SIZE)), rng.normal(size=(BATCH, SIZE)))
-    found = []
+    both = []
     for last, ys in (
         mg.scan(step, h0, x, reverse=reverse, checkpoint=checkpoint),
         written_out(step, h0, x, reverse),
@@ -61,9 +61,9 @@ def test_values_and_derivatives_beside_the_steps_written_out(rng, checkpoint, re
             mg.sum(slopes[0] ** 2) + mg.sum(mg.sin(slopes[3])), [variables[1], x, h0]
         )
         f = mg.function([x, h0], [last, ys["h"], ys["square"], loss, *slopes, *curved])
-        fed = dict(zip([x, h0], feeds, strict=True))
-        found.append((f(*feeds), values([loss, *slopes, *curved], fed)))
-    (compiled, interpreted), (expected, _) = found
+        feeds_by_node = dict(zip([x, h0], feeds, strict=True))
+        both.append((f(*feeds), values([loss, *slopes, *curved], feeds_by_node)))
+    (compiled, interpreted), (expected, _) = both
     for one, other in zip(compiled, expected, strict=True):
         assert_close(one, other, scale=np.max(np.abs(other)) + 1.0)
     for one, other in zip(interpreted, expected[3:], strict=True):
@@ -95,16 +95,16 @@ def test_nested_carries_and_what_is_not_float(rng):
             "same": mg.constant([True, False])}
     last, (numbers, before) = mg.scan(step, init, x)
     f = mg.function([], {"last": last, "numbers": numbers, "before": before})
-    found = f()
+    results = f()
     a, b, seen = 1.0, 2.0, []
     for row in x:
         seen.append(a)
         a, b = b, a + row
-    assert_close(found["last"]["pair"][0], a)
-    assert_close(found["last"]["pair"][1], b)
-    assert_close(found["before"], seen)
-    assert found["last"]["n"] == 4 and found["numbers"].tolist() == [0, 1, 2, 3]
-    assert found["last"]["same"].tolist() == [True, False]
+    assert_close(results["last"]["pair"][0], a)
+    assert_close(results["last"]["pair"][1], b)
+    assert_close(results["before"], seen)
+    assert results["last"]["n"] == 4 and results["numbers"].tolist() == [0, 1, 2, 3]
+    assert results["last"]["same"].tolist() == [True, False]
 
 
 def test_named_length_one_and_none(rng):
@@ -115,13 +115,13 @@ def test_named_length_one_and_none(rng):
     slope = mg.grad(mg.sum(ys), x)
     f = mg.function([x], [last, ys, slope])
     for time, batch in ((6, 2), (1, 3), (0, 4), (6, 2)):
-        fed = rng.normal(size=(time, batch))
-        found = f(fed)
-        sums = np.cumsum(fed, axis=0) - fed
-        assert_close(found[0], fed.sum(axis=0), scale=time + 1.0)
-        assert_close(found[1], sums * fed, scale=time + 1.0)
+        feed = rng.normal(size=(time, batch))
+        results = f(feed)
+        sums = np.cumsum(feed, axis=0) - feed
+        assert_close(results[0], feed.sum(axis=0), scale=time + 1.0)
+        assert_close(results[1], sums * feed, scale=time + 1.0)
         # y_t = x_t * sum_{s<t} x_s
-        assert_close(found[2], fed.sum(axis=0) - fed, scale=time + 1.0)
+        assert_close(results[2], feed.sum(axis=0) - feed, scale=time + 1.0)
 
 
 def test_a_length_without_rows():
@@ -164,12 +164,12 @@ def test_loops_in_loops(rng):
     loss = mg.sum(sums**2) + last
     other = mg.sum(mg.stack(expected) ** 2) + c
     for one, two in ((loss, other), (mg.grad(loss, [x, scale]), mg.grad(other, [x, scale]))):
-        for found, wanted in zip(
+        for result, expected_value in zip(
             mg.function([x], [one] if isinstance(one, mg.ir.graph.Node) else one)(A),
             mg.function([x], [two] if isinstance(two, mg.ir.graph.Node) else two)(A),
             strict=True,
         ):
-            assert_close(found, wanted, scale=10.0)
+            assert_close(result, expected_value, scale=10.0)
 
 
 class TestRandom:
@@ -178,8 +178,8 @@ class TestRandom:
         _, ys = mg.scan(lambda c, row: (c, mg.random.uniform((4,))), 0.0, length=6)
         f = mg.function([], ys)
         first, second = f(), f()
-        everything = np.concatenate([first.ravel(), second.ravel()])
-        assert np.unique(everything).size == everything.size
+        all_draws = np.concatenate([first.ravel(), second.ravel()])
+        assert np.unique(all_draws).size == all_draws.size
         mg.random.seed(3)
         _, again = mg.scan(lambda c, row: (c, mg.random.uniform((4,))), 0.0, length=6)
         assert np.array_equal(mg.function([], again)(), first)
@@ -200,9 +200,9 @@ class TestRandom:
             folded = mg.random.uniform((), key=mg.random.fold_in(key, i))
             return c, (mg.random.uniform((), key=key), outside + 0.0, folded)
 
-        _, (keyed, held, folded) = mg.scan(step, 0.0, mg.arange(5))
-        keyed, held, folded = mg.function([], [keyed, held, folded])()
-        assert np.unique(keyed).size == 1 and np.unique(held).size == 1
+        _, (keyed, fixed, folded) = mg.scan(step, 0.0, mg.arange(5))
+        keyed, fixed, folded = mg.function([], [keyed, fixed, folded])()
+        assert np.unique(keyed).size == 1 and np.unique(fixed).size == 1
         assert np.unique(folded).size == 5
 
     def test_the_gradient_sees_the_numbers_of_the_value(self):
@@ -220,8 +220,8 @@ class TestRandom:
         def one(x):
             return mg.scan(lambda c, row: (c + x, mg.random.uniform(())), 0.0 * x, length=4)[1]
 
-        found = mg.vmap(one)(mg.constant([1.0, 2.0, 3.0])).eval()
-        assert np.unique(found).size == 12
+        result = mg.vmap(one)(mg.constant([1.0, 2.0, 3.0])).eval()
+        assert np.unique(result).size == 12
 
 
 class TestHandling:
@@ -235,28 +235,28 @@ class TestHandling:
     def test_text(self):
         _x, _, f = self.program()
         again = load(dump(f.source_graph), values=[np.array([[0.5, 0.1], [0.2, 0.3]], "f")])
-        fed = np.ones((3, 2), np.float32)
-        found = mg.ir.interpret.evaluate(again, {again.inputs[0]: fed})
-        for node, wanted in zip(again.outputs, f(fed), strict=True):
-            assert_close(found[node], wanted, "float32")
+        feed = np.ones((3, 2), np.float32)
+        results = mg.ir.interpret.evaluate(again, {again.inputs[0]: feed})
+        for node, expected in zip(again.outputs, f(feed), strict=True):
+            assert_close(results[node], expected, "float32")
 
     def test_save_pickle_and_copy(self, tmp_path):
         _, _, f = self.program()
-        fed = np.ones((3, 2), np.float32)
-        expected = f(fed)
+        feed = np.ones((3, 2), np.float32)
+        expected = f(feed)
         f.save(tmp_path / "f.mg")
         for again in (
             mg.load(tmp_path / "f.mg"), pickle.loads(pickle.dumps(f)), copy.deepcopy(f)
         ):
-            for one, other in zip(again(fed), expected, strict=True):
+            for one, other in zip(again(feed), expected, strict=True):
                 assert np.array_equal(one, other)
 
     def test_shown_and_explained(self):
         _, w, f = self.program()
-        fed = np.ones((3, 2), np.float32)
-        f(fed)
+        feed = np.ones((3, 2), np.float32)
+        f(feed)
         assert "loop" in mg.show(f).text() and "loop" in str(f.plan)
-        assert "loop" in str(f.profile(fed)) and str(f.ablate(fed))
+        assert "loop" in str(f.profile(feed)) and str(f.ablate(feed))
         assert "slot" in str(f.explain(w))
 
     def test_one_loop_in_threads(self):
@@ -265,11 +265,11 @@ class TestHandling:
         x = mg.input("x", ("time",), "float64")
         _, ys = mg.scan(lambda c, row: (mg.sin(c + row), c), mg.constant(np.float64(0.0)), x)
         functions = [mg.function([x], ys), mg.function([x], ys + 0.0)]
-        fed = [np.linspace(0, i + 1, 200) for i in range(4)]
-        expected = [functions[0](each) for each in fed]
+        feeds = [np.linspace(0, i + 1, 200) for i in range(4)]
+        expected = [functions[0](each) for each in feeds]
         with ThreadPoolExecutor(4) as pool:
-            for i, found in pool.map(lambda i: (i, functions[i % 2](fed[i % 4])), range(40)):
-                assert np.array_equal(found, expected[i % 4])
+            for i, result in pool.map(lambda i: (i, functions[i % 2](feeds[i % 4])), range(40)):
+                assert np.array_equal(result, expected[i % 4])
 
 
 def test_a_body_in_python_runs_too(rng):
@@ -281,12 +281,12 @@ def test_a_body_in_python_runs_too(rng):
         return c, c[0]
 
     last, ys = mg.scan(step, np.zeros(6), x)
-    found = mg.function([], [last, ys])()
+    results = mg.function([], [last, ys])()
     c = np.zeros(6)
     for i, row in enumerate(x):
         c = np.sort(c + row)
-        assert_close(found[1][i], c[0])
-    assert_close(found[0], c)
+        assert_close(results[1][i], c[0])
+    assert_close(results[0], c)
 
 
 @pytest.mark.parametrize("compiler", ["off", "auto"])
@@ -300,10 +300,10 @@ def test_draws_of_each_iteration(compiler, monkeypatch):
         return carry, carry
 
     _, rows = mg.scan(step, mg.zeros((5,)), x)
-    found = np.diff(mg.function([x], rows)(np.zeros((4, 5))), axis=0)
-    assert len(np.unique(found.round(5))) == found.size  # every iteration draws anew
-    assert (found >= 0.0).all()
-    assert (found < 1.0).all()
+    result = np.diff(mg.function([x], rows)(np.zeros((4, 5))), axis=0)
+    assert len(np.unique(result.round(5))) == result.size  # every iteration draws anew
+    assert (result >= 0.0).all()
+    assert (result < 1.0).all()
 
 
 def test_only_one_loop_stands_for_many_steps():

@@ -26,10 +26,10 @@ class TestVmap:
             return loss, mg.grad(loss, [x, h0, scale, variables[0]])
 
         loss, slopes = mg.vmap(one)(x, h0, scales)
-        found = mg.function([], [loss, *slopes])()
+        results = mg.function([], [loss, *slopes])()
         for i in range(4):
             alone, its = one(x[i], h0[i], scales[i])
-            for whole, part in zip(found, mg.function([], [alone, *its])(), strict=True):
+            for whole, part in zip(results, mg.function([], [alone, *its])(), strict=True):
                 assert_close(whole[i], part, scale=10.0)
 
     def test_gradient_of_the_mapped_loop(self, rng):
@@ -66,13 +66,13 @@ class TestPasses:
     def test_the_interpreter_agrees_after_every_pass(self, rng):
         x, _, loss, slopes = self.program(rng)
         f = mg.function([x], [loss, *slopes])
-        fed = rng.normal(size=(TIME, BATCH, SIZE))
-        expected = f(fed)
+        feed = rng.normal(size=(TIME, BATCH, SIZE))
+        expected = f(feed)
         for _, _, graph in f.report.steps():
             if isinstance(graph, mg.ir.graph.Graph):
-                found = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: fed})
-                for node, wanted in zip(graph.outputs, expected, strict=True):
-                    assert_close(found[node], wanted, scale=10.0)
+                results = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: feed})
+                for node, expected_value in zip(graph.outputs, expected, strict=True):
+                    assert_close(results[node], expected_value, scale=10.0)
 
     def test_without_gradient_nothing_is_kept(self, rng):
         x, _, loss, _ = self.program(rng)
@@ -111,10 +111,10 @@ class TestPasses:
         f = mg.function([x], [loss, *mg.grad(loss, matrices)])
         assert sum(node.op is LOOP for node in f.source_graph) == 2 * deep
         assert sum(node.op is LOOP for node in f.graph) == 2 * deep
-        fed = rng.normal(size=(TIME, 3))
-        assert f.check(fed).ok
+        feed = rng.normal(size=(TIME, 3))
+        assert f.check(feed).ok
         alone = mg.function([x], [loss, *mg.grad(loss, matrices)], skip=("simplify", "contract"))
-        for one, other in zip(f(fed), alone(fed), strict=True):
+        for one, other in zip(f(feed), alone(feed), strict=True):
             assert_close(one, other, scale=10.0)
 
     def test_bodies_are_functions_of_their_own(self, rng):
@@ -150,13 +150,13 @@ class TestPasses:
 
     def test_without_compiler_and_check(self, rng, monkeypatch):
         x, _, loss, slopes = self.program(rng)
-        fed = rng.normal(size=(TIME, BATCH, SIZE))
+        feed = rng.normal(size=(TIME, BATCH, SIZE))
         f = mg.function([x], [loss, *slopes])
-        expected = f(fed)
-        assert f.check(fed).ok
+        expected = f(feed)
+        assert f.check(feed).ok
         monkeypatch.setattr(mg.config, "compiler", "off")
         g = mg.function([x], [loss, *slopes])
-        for one, other in zip(g(fed), expected, strict=True):
+        for one, other in zip(g(feed), expected, strict=True):
             assert_close(one, other, scale=10.0)
 
     def test_check_measures_bodies_in_float64(self, rng):
@@ -211,11 +211,11 @@ def steps_of(function):
 def test_what_a_function_leaves_out_its_bodies_leave_out(rng):
     x, outputs = chain_in_a_loop()
     whole, without = (mg.function([x], outputs, skip=skip) for skip in ((), ("fuse",)))
-    given = rng.normal(size=(5, 3, 4))
+    feed = rng.normal(size=(5, 3, 4))
     # One graph, in turn: neither takes the bodies that the other has compiled.
     for _ in range(2):
-        for found, wanted in zip(without(given), whole(given), strict=True):
-            assert_close(found, wanted)
+        for result, expected in zip(without(feed), whole(feed), strict=True):
+            assert_close(result, expected)
     ((fused, ((inner, _),)),) = steps_of(whole)
     ((apart, ((inner_apart, _),)),) = steps_of(without)
     assert fused < apart and inner < inner_apart

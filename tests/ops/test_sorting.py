@@ -58,10 +58,10 @@ def test_gradient_of_sort_is_the_permutation(rng: np.random.Generator) -> None:
     x = mg.input("x", (3, 5), "float64")
     weights = rng.normal(size=(3, 5))
     data = rng.normal(size=(3, 5))
-    found = value(mg.grad(mg.sum(mg.sort(x, 1) * weights), x), {x: data})
+    result = value(mg.grad(mg.sum(mg.sort(x, 1) * weights), x), {x: data})
     expected = np.empty_like(data)
     np.put_along_axis(expected, np.argsort(data, 1), weights, 1)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -132,18 +132,18 @@ def test_scans_are_numpys(name: str, reverse: bool, rng: np.random.Generator) ->
     f = mg.function([x], [scan(x, axis, reverse=reverse) for axis in (0, 1, -1)])
     for n, m in ((0, 2), (1, 1), (4, 5)):
         data = rng.normal(size=(n, 3, m))
-        for axis, found in zip((0, 1, 2), f(data), strict=True):
-            turned = np.flip(data, axis) if reverse else data
-            expected = SCANS[name](turned, axis=axis)
+        for axis, result in zip((0, 1, 2), f(data), strict=True):
+            ordered = np.flip(data, axis) if reverse else data
+            expected = SCANS[name](ordered, axis=axis)
             expected = np.flip(expected, axis) if reverse else expected
-            np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14)
+            np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-14)
 
 
 def test_scans_see_nan_from_the_first_on() -> None:
     data = mg.constant(np.array([1.0, np.nan, 0.5, 3.0]))
     for name in ("cumsum", "cumprod", "cummax", "cummin"):
-        found = value(getattr(mg, name)(data))
-        np.testing.assert_array_equal(np.isnan(found), [False, True, True, True])
+        result = value(getattr(mg, name)(data))
+        np.testing.assert_array_equal(np.isnan(result), [False, True, True, True])
 
 
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
@@ -154,11 +154,11 @@ def test_the_earliest_of_equal_extremes_has_the_gradient(name: str, reverse: boo
     if reverse:
         data = data[::-1].copy()
     weights = np.array([1.0, 10.0, 100.0, 1000.0, 1e4])
-    turned = weights[::-1].copy() if reverse else weights
+    ordered_weights = weights[::-1].copy() if reverse else weights
     node = getattr(mg, name)(x, reverse=reverse)
-    found = value(mg.grad(mg.sum(node * turned), x), {x: data})
+    result = value(mg.grad(mg.sum(node * ordered_weights), x), {x: data})
     expected = np.array([1.0, 11110.0, 0.0, 0.0, 0.0])
-    np.testing.assert_array_equal(found, expected[::-1] if reverse else expected)
+    np.testing.assert_array_equal(result, expected[::-1] if reverse else expected)
 
 
 def test_derivatives_of_cumprod_at_zeros(rng: np.random.Generator) -> None:
@@ -232,21 +232,21 @@ def test_sets_of_pairs_are_numpys(rng: np.random.Generator) -> None:
     f = mg.function([x, y], [getattr(mg, n)(x, y, size=20, fill_value=-1) for n in names])
     for n, m in ((1, 1), (6, 9), (12, 3)):
         first, second = rng.integers(0, 10, n), rng.integers(0, 10, m)
-        for name, found in zip(names, f(first, second), strict=True):
+        for name, result in zip(names, f(first, second), strict=True):
             expected = getattr(np, name)(first, second)
-            np.testing.assert_array_equal(found[: len(expected)], expected)
-            assert (found[len(expected) :] == -1).all()
+            np.testing.assert_array_equal(result[: len(expected)], expected)
+            assert (result[len(expected) :] == -1).all()
 
 
 def test_histograms_are_numpys(rng: np.random.Generator) -> None:
     x, w = mg.input("x", ("n",), "float64"), mg.input("w", ("n",), "float64")
     edges = np.array([-2.0, -0.5, 0.0, 0.1, 3.0])
-    made = [
+    nodes = [
         *mg.histogram(x, 7),
         *mg.histogram(x, edges, weights=w),
         *mg.histogram(x, 4, (-1.0, 1.0), density=True),
     ]
-    f = mg.function([x, w], made)
+    f = mg.function([x, w], nodes)
     for n in (1, 3, 200):
         data, weights = np.round(rng.normal(size=n), 1), rng.normal(size=n)
         expected = [
@@ -256,12 +256,12 @@ def test_histograms_are_numpys(rng: np.random.Generator) -> None:
         ]
         if n == 200:  # a density of nothing is NaN
             assert np.isfinite(expected[4]).all()
-        for i, (found, wanted) in enumerate(zip(f(data, weights), expected, strict=True)):
+        for i, (result, expected_value) in enumerate(zip(f(data, weights), expected, strict=True)):
             if i == 0:
                 # Edges of decimals round either way: as many in all, and none lost.
-                assert found.sum() == wanted.sum() == n
+                assert result.sum() == expected_value.sum() == n
                 continue
-            np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(result, expected_value, rtol=1e-12, atol=1e-13)
 
 
 def test_interp_is_numpys(rng: np.random.Generator) -> None:
@@ -292,8 +292,8 @@ def test_bincount_leaves_out_what_lies_outside() -> None:
 def test_neighbours_of_floats() -> None:
     for dtype in ("float64", "float32"):
         data = np.array([0.0, -0.0, 1.5, -np.inf, np.nan], dtype)
-        found = value(mg.nextafter(mg.constant(data), mg.constant(np.array(1.0, dtype))))
-        np.testing.assert_array_equal(found, np.nextafter(data, np.array(1.0, dtype)))
+        result = value(mg.nextafter(mg.constant(data), mg.constant(np.array(1.0, dtype))))
+        np.testing.assert_array_equal(result, np.nextafter(data, np.array(1.0, dtype)))
     with pytest.raises(mg.DTypeError, match="float16"):
         mg.nextafter(mg.input("x", (2,), "float16"), mg.input("y", (2,), "float16"))
 
@@ -331,8 +331,8 @@ def test_values_of_named_extents(n: int, rng: np.random.Generator) -> None:
         (mg.nanmean(x, 0), lambda a: np.nanmean(a, 0)),
     ]
     data = rng.normal(size=(n, 3))
-    found = mg.function([x], [node for node, _ in expected])(data)
-    for actual, (_, reference) in zip(found, expected, strict=True):
+    results = mg.function([x], [node for node, _ in expected])(data)
+    for actual, (_, reference) in zip(results, expected, strict=True):
         np.testing.assert_allclose(actual, reference(data), rtol=1e-12, atol=1e-13)
 
 

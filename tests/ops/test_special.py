@@ -85,8 +85,8 @@ def test_oscillating_kernels(name: str, rng: np.random.Generator) -> None:
     x = spread(rng, -3, 3)
     expected = getattr(scipy.special, name)(x)
     amplitude = np.maximum(np.abs(expected), np.sqrt(2 / (np.pi * x)))
-    found = compiled(getattr(s, name), x)
-    assert (np.abs(found - expected) <= STABLE.relative * amplitude * np.maximum(x / 10, 1)).all()
+    result = compiled(getattr(s, name), x)
+    assert (np.abs(result - expected) <= STABLE.relative * amplitude * np.maximum(x / 10, 1)).all()
 
 
 def test_quantiles_invert(rng: np.random.Generator) -> None:
@@ -126,7 +126,7 @@ def test_bessel_functions_at_infinity() -> None:
 
 def kernels() -> list[tuple[str, int]]:
     """Return the functions of one or two operands that generated kernels compute."""
-    found = []
+    names = []
     for name in s.__all__:
         record = TABLE.get(name)
         if (
@@ -134,8 +134,8 @@ def kernels() -> list[tuple[str, int]]:
             and record.scalar.expression is not None
             and record.tests.samples is not None
         ):
-            found.append((name, len(record.tests.samples()[0].inputs)))
-    return [(name, count) for name, count in found if count <= 2]
+            names.append((name, len(record.tests.samples()[0].inputs)))
+    return [(name, count) for name, count in names if count <= 2]
 
 
 @pytest.mark.parametrize(("name", "count"), kernels())
@@ -144,12 +144,12 @@ def test_kernels_agree_with_array_expressions_at_the_ends(name: str, count: int)
     ends = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.5, np.inf, -np.inf, np.nan])
     points = [ends] if count == 1 else [p.ravel() for p in np.meshgrid(ends, ends)]
     function = getattr(s, name)
-    found, expected = compiled(function, *points), interpreted(function, *points)
-    known = {"betaln", "rgamma", "zeta"}
-    if name in known:  # where SciPy's own choice among limits is arbitrary
+    result, expected = compiled(function, *points), interpreted(function, *points)
+    undecided = {"betaln", "rgamma", "zeta"}
+    if name in undecided:  # where SciPy's own choice among limits is arbitrary
         finite = np.all(np.isfinite(points), axis=0)
-        found, expected = found[finite], expected[finite]
-    assert STABLE.close(found, expected, 1.0), (points, found, expected)
+        result, expected = result[finite], expected[finite]
+    assert STABLE.close(result, expected, 1.0), (points, result, expected)
 
 
 # Slopes that cancel if written plainly.
@@ -226,8 +226,8 @@ def test_gamma_slope_of_shape_one(run: Callable[..., Any]) -> None:
     """The limits for small numbers, tiny shapes and huge ones."""
     # At a = 1 the slope of a small x is x (1 - euler - log x).
     y = np.array([-700.0, -300.0, -40.0])
-    found = run(log_gamma_slope, np.ones(3), y)
-    np.testing.assert_allclose(found, 1.0 - np.euler_gamma - y, rtol=1e-14)
+    result = run(log_gamma_slope, np.ones(3), y)
+    np.testing.assert_allclose(result, 1.0 - np.euler_gamma - y, rtol=1e-14)
     a = np.array([1e-12, 1e-12])
     small = run(log_gamma_slope, a, np.array([-1e12, -5e12]))
     np.testing.assert_allclose(small, np.array([1e24, 5e24]), rtol=1e-10)
@@ -277,8 +277,8 @@ def test_unknown_derivatives_that_nobody_asks_for_are_none() -> None:
     slope = mg.grad(s.betainc(a, 1.0, x), x)
     point = {a: np.float64(3.0), x: np.float64(0.5)}
     np.testing.assert_allclose(value(slope, point), 0.75, rtol=1e-14)  # of x**3
-    held = mg.grad(s.betainc(mg.stop_gradient(a * 2), 1.0, x) + a * x, [a, x])
-    np.testing.assert_allclose(value(held[0], point), 0.5)
+    gradients = mg.grad(s.betainc(mg.stop_gradient(a * 2), 1.0, x) + a * x, [a, x])
+    np.testing.assert_allclose(value(gradients[0], point), 0.5)
 
 
 def test_second_derivative_in_the_shape_is_refused() -> None:

@@ -28,10 +28,10 @@ def test_values_with_and_without_a_bound():
         steps = 0
         while expected < 10.0:
             expected, steps = expected * 1.5, steps + 1
-        found = f(start)
-        assert_close(found[0], expected)
-        assert_close(found[1], expected)
-        assert_close(found[2], start * 1.5 ** min(steps, 2))
+        results = f(start)
+        assert_close(results[0], expected)
+        assert_close(results[1], expected)
+        assert_close(results[2], start * 1.5 ** min(steps, 2))
         assert_close(value(free, {x: start}), expected)
 
 
@@ -43,12 +43,12 @@ def test_newton_by_dictionary():
         return {"x": new, "change": mg.absolute(new - state["x"]), "steps": state["steps"] + 1}
 
     start = {"x": mg.constant(np.float64(1.0)), "change": mg.constant(np.float64(1.0)), "steps": 0}
-    found = mg.while_loop(lambda s: s["change"] > 1e-12, step, start, max_steps=50)
-    assert_close(found["x"].eval(), np.sqrt(2.0))
-    assert found["steps"].eval() == 6
+    results = mg.while_loop(lambda s: s["change"] > 1e-12, step, start, max_steps=50)
+    assert_close(results["x"].eval(), np.sqrt(2.0))
+    assert results["steps"].eval() == 6
     # The steps that ran are differentiated; near the root that is the derivative of the root.
-    assert_close(mg.grad(found["x"], a).eval(), 0.5 / np.sqrt(2.0))
-    assert_close(mg.hessian(found["x"], a).eval(), -0.25 * 2.0**-1.5)
+    assert_close(mg.grad(results["x"], a).eval(), 0.5 / np.sqrt(2.0))
+    assert_close(mg.hessian(results["x"], a).eval(), -0.25 * 2.0**-1.5)
 
 
 @pytest.mark.parametrize("start", [0.3, 2.0, 20.0])
@@ -59,7 +59,7 @@ def test_derivatives_of_the_steps_that_ran(start):
     def body(c):
         return c * mg.sin(w * c) * 0.2 + c + w
 
-    made = mg.while_loop(lambda c: c < 5.0, body, x, max_steps=30)
+    loop = mg.while_loop(lambda c: c < 5.0, body, x, max_steps=30)
     plain, steps = np.float64(start), 0
     while plain < 5.0:
         plain, steps = plain * np.sin(1.3 * plain) * 0.2 + plain + 1.3, steps + 1
@@ -70,10 +70,10 @@ def test_derivatives_of_the_steps_that_ran(start):
     targets = [x, w]
     one, two = ([*mg.grad(y**2, targets), *(mg.grad(s, w) for s in mg.grad(y**2, targets))]
                 if steps else mg.grad(y**2, targets, unused="zeros")
-                for y in (made, written))
-    found = mg.function([x], [made, *one])(start)
+                for y in (loop, written))
+    results = mg.function([x], [loop, *one])(start)
     expected = mg.function([x], [written, *two])(start)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(results, expected, strict=True):
         assert_close(a, b, scale=np.abs(b) + 1.0)
 
 
@@ -101,9 +101,9 @@ def test_forward_mode_without_a_bound():
 
 def test_reverse_mode_without_a_bound_is_refused():
     x = mg.var("x", init=1.0)
-    made = mg.while_loop(*grow(10.0), x)
+    loop = mg.while_loop(*grow(10.0), x)
     with pytest.raises(mg.GradientError) as caught:
-        mg.grad(made, x)
+        mg.grad(loop, x)
     assert "while_loop without a bound" in str(caught.value)
     assert "max_steps=n" in str(caught.value) and "mg.jvp" in str(caught.value)
 
@@ -198,17 +198,17 @@ def test_text_pickle_save(tmp_path):
     for again in (pickle.loads(pickle.dumps(f)), mg.load(tmp_path / "f.mg")):
         assert again(0.7) == expected
     graph = load(dump(f.source_graph))
-    found = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: np.float64(0.7)})
-    assert [found[node] for node in graph.outputs] == expected
+    results = mg.ir.interpret.evaluate(graph, {graph.inputs[0]: np.float64(0.7)})
+    assert [results[node] for node in graph.outputs] == expected
     assert f.check(0.7).ok
 
 
 def test_integer_and_bool_carries_are_exact():
     n = mg.input("n", (), "int64")
-    found, odd = mg.while_loop(
+    node, odd = mg.while_loop(
         lambda c: c[0] > 0, lambda c: (c[0] - 1, mg.logical_not(c[1])), (n, False)
     )
-    f = mg.function([n], [found, odd])
+    f = mg.function([n], [node, odd])
     for k in (0, 1, 4, 7):
         assert f(k)[1] == (k % 2 == 1)
 

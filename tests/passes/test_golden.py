@@ -119,8 +119,8 @@ def test_golden_file(file: Path) -> None:
     if "distribute" in given:
         dim, _, ranks = given["distribute"].partition("/")
         given["distribute"] = Facts(dim, ("data",), int(ranks))
-    if "memory_limit" in given:
-        given["memory_limit"] = int(given["memory_limit"])
+    for number in given.keys() & {"memory_limit", "micro_batches"}:
+        given[number] = int(given[number])
     name = file.parent.name
     if name in AT_BINDING:
         sizes = {key: int(size) for key, size in given.items() if key.startswith("n")}

@@ -51,6 +51,9 @@ def test_an_error_is_also_the_builtin_that_users_expect(name: str) -> None:
     copy = pickle.loads(pickle.dumps(error("text")))
     assert type(copy) is error
     assert str(copy) == "text"
+    bare = error.__new__(error, "text")  # as Dask makes them of what workers send
+    assert type(bare) is error
+    assert bare.args == ("text",)
 
 
 def test_every_error_has_its_builtin() -> None:

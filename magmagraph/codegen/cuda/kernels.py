@@ -33,13 +33,14 @@ from .limits import (
     COLUMN_THREADS,
     KEEPING_BLOCKS,
     KEEPING_THREADS,
-    KEPT_PARTS,
     MAX_THREADS,
     ROOM,
     TALL_THREADS,
     THREADS,
     TILE_THREADS,
     WINDOW_THREADS,
+    kept_parts,
+    threads_of_row,
 )
 from .narrow import THREADS_BESIDE, Narrow, narrow_rows
 from .rows import Workers
@@ -110,7 +111,7 @@ class RegionKernels:
         self.suffixes: list[str] = []
         self.texts: dict[str, str] = {}
         self.direct = self.way == "columns" and self._columns().can_be_whole()
-        self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
+        self.keeps = self.way == "rows" and region.passes > 1
         self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
         self.tiles = tiles_of(self.code) if self.way == "flat" and not self.cross else None
         self.windows = windows_of(self.code) if self.way == "flat" and not self.cross else None
@@ -188,7 +189,11 @@ class RegionKernels:
         moved = [n for n in self.region.accesses if self.code.moves(n)]
         whole = [n for n in moved if len(self.region.values[n].loops) == self.region.depth]
         sizes = [n.dtype.itemsize for n in whole or moved]
-        sizes += [o.node.dtype.itemsize for o in self.region.outputs if not o.epilogue]
+        rows = bool(self.region.row)  # what a row has one of is written alone
+        sizes += [
+            o.node.dtype.itemsize for o in self.region.outputs
+            if not o.epilogue and (o.element or not rows)
+        ]  # fmt: skip
         return max(1, min(8, 16 // max(sizes, default=16)))
 
     def _common(self) -> list[Node]:
@@ -224,7 +229,7 @@ class RegionKernels:
     def _kept(self, width: int, narrow: Narrow | None = None) -> tuple[Workers, list[str]]:
         """Return workers that keep operands and costly values in registers; and their lines."""
         self.code.scope = {}
-        parts = narrow.parts if narrow else KEPT_PARTS
+        parts = narrow.parts if narrow else self._kept_parts(width)
         again, walk = self.code.walk, Walk(self.region)
         if RegisterValues("", parts, width, walk.saved).fits:
             self.code.walk = walk
@@ -232,6 +237,17 @@ class RegionKernels:
         body = workers.main()
         self.code.walk = again
         return workers, body
+
+    def _kept_parts(self, width: int) -> int:
+        """Return how many vectors a thread has of the rows that it keeps.
+
+        Where the graph knows how long rows are, no thread computes more than it has to.
+        """
+        length, most = self.region.extent(self.region.row), kept_parts(width)
+        if not isinstance(length, int) or not length:
+            return most
+        groups = -(-length // width)
+        return min(most, -(-groups // threads_of_row(groups, most, KEEPING_THREADS)))
 
     def _keeping(self, width: int) -> str:
         workers, body = self._kept(width)

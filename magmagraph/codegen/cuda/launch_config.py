@@ -19,7 +19,6 @@ from .limits import (
     COLUMN_THREADS,
     ENTRIES,
     KEEPING_THREADS,
-    KEPT_PARTS,
     LANES,
     MAX_THREADS,
     MULTIPROCESSORS,
@@ -28,6 +27,8 @@ from .limits import (
     THREADS,
     TILE_THREADS,
     WINDOW_THREADS,
+    kept_parts,
+    threads_of_row,
 )
 from .narrow import Narrow
 from .tiles import Tiles
@@ -53,6 +54,8 @@ TALL_ROWS = 16  # of a thread that takes neighbours down some rows
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
 SHORT = 128  # threads of a multiprocessor that take about as long as a launch
 AHEAD = 24 << 10  # bytes for each multiprocessor that are brought to the cache before they are read
+FILLED = 8  # blocks of strips a multiprocessor, from which on few threads a row are enough
+STRIP_PARTS = 8
 FAR = 1 << 26  # bytes of all rows, from which on they do not lie in the cache anyway
 
 Grid = tuple[int, int, int]
@@ -416,13 +419,12 @@ class LaunchConfig(RegionNumbers):
         narrow = kernels.narrows.get(self.vector)
         if narrow is not None and (many or narrow.short) and narrow.serves(groups):
             return self._few_lanes(narrow, groups, items)
-        self.keeps = kernels.keeps and widest and 0 < groups <= KEPT_PARTS * KEEPING_THREADS
-        most, parts = (KEEPING_THREADS, KEPT_PARTS) if self.keeps else (MAX_THREADS, PARTS)
+        kept = kept_parts(self.vector)
+        self.keeps = kernels.keeps and widest and 0 < groups <= kept * KEEPING_THREADS
+        most, parts = (KEEPING_THREADS, kept) if self.keeps else (MAX_THREADS, PARTS)
         if not many:
             parts = 2  # more threads, rather than more work for each
-        threads = LANES
-        while threads < most and threads * parts < groups:
-            threads *= 2
+        threads = threads_of_row(groups, parts, most)
         beside = 8 if threads == LANES else 1
         return self._worker_grid(items, (threads, 1, beside))
 
@@ -472,6 +474,8 @@ class LaunchConfig(RegionNumbers):
             parts = min(32, _power(rows))  # few rows: their elements are shared out
         else:
             parts = 1 if rows <= 32 else min(32, _power(rows // 4))
+            if items >= FILLED * self.multiprocessors:
+                parts = min(parts, STRIP_PARTS)  # blocks that end soon wait for each other less
         return self._worker_grid(items, (LANES, parts, 8 if parts == 1 else 1))
 
     def _worker_grid(

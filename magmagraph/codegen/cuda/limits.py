@@ -12,8 +12,29 @@ TILE_THREADS = 256  # of a block that has a tile of two loops
 WINDOW_THREADS = 256  # of a block whose threads have some elements below each other
 PARTS = 4  # vectors of a row that a thread has, at least, where there are as many
 KEPT_PARTS = 8  # vectors of a row that a thread keeps, at most
+KEPT_SINGLES = 16  # and elements, where rows have no vectors: a warp does not wait for others
 KEEPING_THREADS = 256  # of a block, at most, whose threads keep what they read of a row
 KEEPING_BLOCKS = (3, 4)  # of those on a multiprocessor: that keep more words than ROOM, or less
 ROOM = 32
+UNDER_WAY = 4  # reads of a thread that are asked for before the first is used
 ENTRIES = 8  # partial results of no axes that fit into the line planned for one
 MULTIPROCESSORS = 132  # of an H200, where no device is asked
+
+
+def kept_parts(width: int) -> int:
+    """Return how many pieces of so many elements a thread keeps of a row, at most."""
+    return KEPT_PARTS if width > 1 else KEPT_SINGLES
+
+
+def threads_of_row(vectors: int, parts: int, most: int) -> int:
+    """Return how many threads have a row of so many vectors, each `parts` of them at most.
+
+    Examples
+    --------
+    >>> threads_of_row(333, 8, 256), threads_of_row(20, 8, 256)
+    (64, 32)
+    """
+    threads = LANES
+    while threads < most and threads * parts < vectors:
+        threads *= 2
+    return threads

@@ -13,7 +13,7 @@ from ..functions.scalar import computing_type
 from ..region.analysis import Fold
 from ..region.parts import indexed
 from .cuda_code import CudaCode, RegisterValues
-from .limits import LANES
+from .limits import LANES, UNDER_WAY
 from .narrow import Narrow
 
 __all__ = ["Workers"]
@@ -153,27 +153,36 @@ class Workers:
         code, row, width = self.code, sorted(self.row), self.width
         if self.strips:
             count = code.number("row_count", "product", *row)
-            return [
-                f"for (idx element = threadIdx.y; element < {count}; element += blockDim.y) {{",
-                *indent(["idx rest = element;", *code.decode("rest", row), *work]),
-                "}",
-            ]
+            first = "idx rest = threadIdx.y + turn * blockDim.y;"
+            return self._own_turns(count, "y", [first, *code.decode("rest", row), *work])
         groups = code.number(f"groups{width}", "row_groups", width)
         if self.narrow is not None and self.narrow.groups:
             groups = str(self.narrow.groups)
         inside = [f"idx rest = group * {width};", *code.decode("rest", row), *work]
         if self.kept is None:
-            return [
-                f"for (idx group = threadIdx.x; group < {groups}; group += blockDim.x) {{",
-                *indent(inside),
-                "}",
-            ]
+            first = "const idx group = threadIdx.x + turn * blockDim.x;"
+            return self._own_turns(groups, "x", [first, *inside])
         return [
             "#pragma unroll",
             f"for (int part = 0; part < {self.parts}; part++) {{",
             # Threads that are left over compute the last vector once more, and nobody takes it:
             # without branches all reads are under way before the first value is used.
             *indent([*self._group(groups), *inside]),
+            "}",
+        ]
+
+    def _own_turns(self, count: str, axis: str, inside: list[str]) -> list[str]:
+        """Return a thread's loop over its part of a row.
+
+        The number of turns is known before the loop, so that compilers ask for the elements of
+        some turns before they use the first: memory needs as many reads under way.
+        """
+        threads = f"(idx)blockDim.{axis}"
+        turns = f"({count} - (idx)threadIdx.{axis} + {threads} - 1) / {threads}"
+        return [
+            f"#pragma unroll {UNDER_WAY}",
+            f"for (idx turn = 0, turns = {turns}; turn < turns; turn++) {{",
+            *indent(inside),
             "}",
         ]
 

@@ -14,7 +14,7 @@ from ...dtypes.machine import finfo, iinfo
 from ...errors import message
 from ..element_types import BY_NAME, KINDS
 
-__all__ = ["made_of_numbers", "hint_of_width", "narrowed", "plain_array", "unlike_numbers"]
+__all__ = ["hint_of_width", "made_of_numbers", "narrowed", "plain_array", "unlike_numbers"]
 
 _SECONDS = "np.timedelta64(1, 's')"
 

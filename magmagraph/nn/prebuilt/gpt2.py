@@ -51,8 +51,8 @@ def gpt2(
     gpt2_weights : the published weights.
     """
     if size not in _SIZES:
-        known = ", ".join(map(repr, _SIZES))
-        raise ConfigError(message(f"gpt2: size={size!r}", need=f"one of {known}"))
+        sizes = ", ".join(map(repr, _SIZES))
+        raise ConfigError(message(f"gpt2: size={size!r}", need=f"one of {sizes}"))
     width, heads, blocks = _SIZES[size]
     return [
         Input(("length" if length is None else length,), "int32"),
@@ -99,19 +99,19 @@ def gpt2_weights(published: Mapping[str, Any]) -> dict[str, np.ndarray]:
     >>> found["blocks.3.attention.key.bias"]
     array([2, 3])
     """
-    found: dict[str, np.ndarray] = {}
+    by_path: dict[str, np.ndarray] = {}
     for full, array in published.items():
         name = full.removeprefix("transformer.")
         block = re.fullmatch(r"h\.(\d+)\.(.+)", name)
         if name in _WHOLE:
-            found[_WHOLE[name]] = np.asarray(array)
+            by_path[_WHOLE[name]] = np.asarray(array)
         elif block and block[2] in _OF_BLOCK:
-            found[f"blocks.{block[1]}.{_OF_BLOCK[block[2]]}"] = np.asarray(array)
+            by_path[f"blocks.{block[1]}.{_OF_BLOCK[block[2]]}"] = np.asarray(array)
         elif block and block[2] in ("attn.c_attn.weight", "attn.c_attn.bias"):
             kind = _KINDS[block[2].rpartition(".")[2]]
             parts = np.split(np.asarray(array), 3, axis=-1)
             for part, value in zip(("query", "key", "value"), parts, strict=True):
-                found[f"blocks.{block[1]}.attention.{part}.{kind}"] = value
+                by_path[f"blocks.{block[1]}.attention.{part}.{kind}"] = value
         elif name != "lm_head.weight" and not (
             block and block[2] in ("attn.bias", "attn.masked_bias")
         ):
@@ -121,4 +121,4 @@ def gpt2_weights(published: Mapping[str, Any]) -> dict[str, np.ndarray]:
                     need="names as wte.weight, h.0.attn.c_attn.weight, ln_f.bias",
                 )
             )
-    return found
+    return by_path

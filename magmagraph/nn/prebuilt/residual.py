@@ -18,7 +18,7 @@ __all__ = ["resnet18", "resnet50"]
 
 
 def _convolution(filters: int, window: int, stride: int = 1) -> list[Layer]:
-    """Return a convolution without bias and the normalization behind it."""
+    """Return a convolution without bias, followed by normalization."""
     kernel = Conv2D(
         filters,
         window,
@@ -31,13 +31,13 @@ def _convolution(filters: int, window: int, stride: int = 1) -> list[Layer]:
 
 
 def _fan_out(shape: tuple[int, ...], dtype: object) -> object:
-    """Draw from He's normal distribution by what a kernel gives, not by what it takes.
+    """Draw from He's normal distribution with the fan-out.
 
     K. He et al., "Delving deep into rectifiers", 2015, equation 14.
     """
     outs, ins, *window = shape
-    turned = he_normal(seed=next_stream())((ins, outs, *window), dtype)  # type: ignore[arg-type]
-    return turned.swapaxes(0, 1)
+    kernel = he_normal(seed=next_stream())((ins, outs, *window), dtype)  # type: ignore[arg-type]
+    return kernel.swapaxes(0, 1)
 
 
 def _basic(filters: int, stride: int, shortcut: bool) -> Residual:

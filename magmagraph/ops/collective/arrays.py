@@ -64,15 +64,15 @@ def _around(flat: Any, axis: Axis, between: Callable[[Any], Any], room: Room) ->
     whole = rows.reshape(-1)
     whole[: flat.size] = flat
     whole[flat.size :] = 0
-    held = rows[ranks.rank]
+    partial = rows[ranks.rank]
     for turn in range(count - 1):  # what has been sent is not written over: it may not have left
-        come = ranks.permute(held, 1, room(*row))
-        held = np.add(come, rows[(ranks.rank - turn - 1) % count], out=room(*row))
-    held = between(held)
+        come = ranks.permute(partial, 1, room(*row))
+        partial = np.add(come, rows[(ranks.rank - turn - 1) % count], out=room(*row))
+    partial = between(partial)
     for turn in range(count):
-        rows[(ranks.rank + 1 - turn) % count] = held
+        rows[(ranks.rank + 1 - turn) % count] = partial
         if turn < count - 1:
-            held = ranks.permute(held, 1, room(*row))
+            partial = ranks.permute(partial, 1, room(*row))
     return rows.reshape(-1)[: flat.size]
 
 

@@ -69,14 +69,14 @@ def _send(
 
 def _send_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     attrs = node.attrs
-    arriving = RECV(
+    received = RECV(
         node.inputs[0],  # the answer is not waited for before this is there to be sent
         source=attrs["to"],
         tag=attrs["tag"] + BACKWARD,
         group=attrs["group"],
         size=attrs["size"],
     )
-    return (add(cotangent, arriving),)
+    return (add(cotangent, received),)
 
 
 @documented

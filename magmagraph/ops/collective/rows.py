@@ -62,10 +62,10 @@ def _cut(op: Op, x: Node, axis: int, size: int) -> Node:
 
 
 def _join(x: Node, axis: int) -> Node:
-    """Return a value whose first axis is joined with another one, in whose front it stands."""
-    moved = moveaxis(x, 0, axis)
-    shape = moved.shape
-    return reshape(moved, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+    """Merge the first axis into another one, as its outer part."""
+    front = moveaxis(x, 0, axis)
+    shape = front.shape
+    return reshape(front, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
 
 
 # ---- All ranks' values
@@ -172,9 +172,9 @@ def _scatter_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     rows = ALLGATHER(cotangent, **group)
     if node.attrs["op"] == "sum":
         return (rows,)
-    reached = cast(equal(node.inputs[0], ALLGATHER(node, **group)), node.dtype)
-    shared = ALLREDUCE(reached, op="sum", **group)  # how many ranks tie
-    return (divide(multiply(reached, rows), shared),)
+    ties = cast(equal(node.inputs[0], ALLGATHER(node, **group)), node.dtype)
+    shared = ALLREDUCE(ties, op="sum", **group)  # how many ranks tie
+    return (divide(multiply(ties, rows), shared),)
 
 
 def _map_scatter(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:

@@ -80,8 +80,8 @@ def _reduction_gradient(x: Node, y: Node, cotangent: Node, attrs: Any) -> Node:
     total = ALLREDUCE(cotangent, **attrs)
     if op == "sum":
         return total
-    reached = cast(equal(x, y), y.dtype)  # ranks that tie share the cotangent
-    return divide(multiply(reached, total), ALLREDUCE(reached, **attrs))
+    ties = cast(equal(x, y), y.dtype)  # ranks that tie share the cotangent
+    return divide(multiply(ties, total), ALLREDUCE(ties, **attrs))
 
 
 def _allreduce_gradient(node: Node, cotangent: Node) -> tuple[Node]:

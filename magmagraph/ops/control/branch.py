@@ -31,9 +31,9 @@ def _branch_type(call: Call, index: Type, *operands: Type, bodies: tuple[Graph, 
         parameters = tuple(leaf.type for leaf in body.inputs)
         if parameters != operands:
             raise call.shape_error(f"branch {number} takes {parameters}, and is given {operands}")
-        made = tuple(node.type for node in body.outputs)
-        if made != results:
-            raise call.shape_error(f"branch {number} gives {made}, branch 0 {results}")
+        types = tuple(node.type for node in body.outputs)
+        if types != results:
+            raise call.shape_error(f"branch {number} gives {types}, branch 0 {results}")
         call.constraints += [constraint for constraint, _ in body.constraints]
     return results[0] if len(results) == 1 else results
 
@@ -58,34 +58,34 @@ def _gradient(node: Node, cotangents: Any) -> Parts:
     """Differentiate every branch; the gradient is a branch by the same index."""
     index, *operands = node.inputs
     bodies: tuple[Graph, ...] = node.attrs["bodies"]
-    arriving = [cotangents] if not isinstance(node.type, tuple) else list(cotangents)
+    all_cotangents = [cotangents] if not isinstance(node.type, tuple) else list(cotangents)
     points = [input(f"operand {i}", o.shape, o.dtype) for i, o in enumerate(operands)]
-    wanted = [point for point in points if is_inexact(point.dtype)]
+    float_points = [point for point in points if is_inexact(point.dtype)]
     seeds = {
-        place: input("cotangent", given.shape, given.dtype)
-        for place, given in enumerate(arriving)
-        if given is not None
+        place: input("cotangent", part_cotangent.shape, part_cotangent.dtype)
+        for place, part_cotangent in enumerate(all_cotangents)
+        if part_cotangent is not None
     }
-    found = []
+    gradients = []
     for body in bodies:
-        made = rebuild(body.outputs, dict(zip(body.inputs, points, strict=True)), unobserved)
-        targets = [("", point) for point in wanted]
-        found.append(sweep([made[i] for i in seeds], list(seeds.values()), targets))
-    reached = [any(parts[i] is not None for parts in found) for i in range(len(wanted))]
-    if not any(reached):
+        outputs = rebuild(body.outputs, dict(zip(body.inputs, points, strict=True)), unobserved)
+        targets = [("", point) for point in float_points]
+        gradients.append(sweep([outputs[i] for i in seeds], list(seeds.values()), targets))
+    reaches = [any(parts[i] is not None for parts in gradients) for i in range(len(float_points))]
+    if not any(reaches):
         return [None] * len(node.inputs)
     choices = [
         [
             zeros_of(point) if part is None else part
-            for point, part, any_reached in zip(wanted, parts, reached, strict=True)
+            for point, part, any_reached in zip(float_points, parts, reaches, strict=True)
             if any_reached
         ]
-        for parts in found
+        for parts in gradients
     ]
     starts = dict(zip(points, operands, strict=True))
-    starts.update((seed, arriving[i]) for i, seed in seeds.items())
+    starts.update((seed, all_cotangents[i]) for i, seed in seeds.items())
     slopes = iter(branch(index, choices, starts))
-    by_point = {p: next(slopes) for p, r in zip(wanted, reached, strict=True) if r}
+    by_point = {p: next(slopes) for p, r in zip(float_points, reaches, strict=True) if r}
     return [None, *(by_point.get(point) for point in points)]
 
 
@@ -106,8 +106,8 @@ def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
         (mapped if along else plain)[point] = leaf
     choices = []
     for body in node.attrs["bodies"]:
-        made = rebuild(body.outputs, dict(zip(body.inputs, points, strict=True)))
-        choices.append([in_front(part, extent) for part in batch(made, mapped, extent, plain)])
+        outputs = rebuild(body.outputs, dict(zip(body.inputs, points, strict=True)))
+        choices.append([in_front(part, extent) for part in batch(outputs, mapped, extent, plain)])
     results = branch(operands[0], choices, starts)
     return results[0] if len(results) == 1 else tuple(results)
 
@@ -142,10 +142,10 @@ def branch(
     """
     whole, reads = close([node for choice in choices for node in choice], list(starts), inside)
     leaves = [parameter(i, leaf.type) for i, leaf in enumerate(whole.inputs)]
-    made = rebuild(whole.outputs, dict(zip(whole.inputs, leaves, strict=True)))
+    outputs = rebuild(whole.outputs, dict(zip(whole.inputs, leaves, strict=True)))
     count = len(choices[0])
     bodies = tuple(
-        freeze(leaves, made[start : start + count]) for start in range(0, len(made), count)
+        freeze(leaves, outputs[start : start + count]) for start in range(0, len(outputs), count)
     )
     return results_of(BRANCH(index, *starts.values(), *reads, bodies=bodies))
 

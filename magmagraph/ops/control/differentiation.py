@@ -44,32 +44,33 @@ def _first(xp: Any, value: Any, *others: Any, **attrs: Any) -> Any:
 
 
 def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
-    """Differentiate a copy of the body, which hangs on barriers and so is computed again."""
-    moved = node.attrs["arguments"]
+    """Differentiate a copy of the body behind barriers, which is computed again."""
+    argument_count = node.attrs["arguments"]
     uid = node.attrs["uid"]
-    kept = node.attrs["saved"]
+    saved_count = node.attrs["saved"]
     value, *reads = node.inputs
-    reads, saved = reads[: len(reads) - kept], reads[len(reads) - kept :]
+    reads, saved = reads[: len(reads) - saved_count], reads[len(reads) - saved_count :]
     fresh = [
-        RECOMPUTE(operand, uid=uid, position=position) if position < moved else operand
+        RECOMPUTE(operand, uid=uid, position=position) if position < argument_count else operand
         for position, operand in enumerate(reads)
     ]
     replace = dict(zip(reads, fresh, strict=True))
     if value in replace:
         return (cotangent, *(None for _ in node.inputs[1:]))
     copy, *again = rebuild([value, *saved], replace, _without_updates)
-    wanted = [operand for operand in fresh if is_inexact(operand.dtype)]
-    found = sweep([copy], [cotangent], [("", operand) for operand in wanted], free=True)
+    float_operands = [operand for operand in fresh if is_inexact(operand.dtype)]
+    gradients = sweep([copy], [cotangent], [("", operand) for operand in float_operands], free=True)
     # What is saved is read where the copy of it would be, so that nobody computes that; from
     # behind a barrier, or what is made of it in turn would be kept as well.
-    held = [
-        RECOMPUTE(node, uid=uid, position=moved + place) for place, node in enumerate(saved)
+    recomputed = [
+        RECOMPUTE(node, uid=uid, position=argument_count + place)
+        for place, node in enumerate(saved)
     ]
-    reached = [part for part in found if part is not None]
-    parts = iter(rebuild(reached, dict(zip(again, held, strict=True))))
+    gradient_nodes = [part for part in gradients if part is not None]
+    parts = iter(rebuild(gradient_nodes, dict(zip(again, recomputed, strict=True))))
     by_operand = {
         operand: None if part is None else next(parts)
-        for operand, part in zip(wanted, found, strict=True)
+        for operand, part in zip(float_operands, gradients, strict=True)
     }
     return (None, *(by_operand.get(operand) for operand in fresh), *(None for _ in saved))
 
@@ -149,7 +150,7 @@ _POLICIES = ("nothing", "everything", "contractions")
 
 
 def _saves(policy: Any) -> Callable[[Node], bool] | None:
-    """Return what tells which values are kept; None where all are."""
+    """Return the predicate of values that are saved; None saves all."""
     word = policy if isinstance(policy, str) else ""
     if word == "nothing":
         return lambda node: False
@@ -215,7 +216,7 @@ def checkpoint(
     if isinstance(target, Node):
         if inputs is None:
             starts = [node for node in topological([target]) if not node.inputs]
-            # Constants need no barrier: what is computed from them alone is folded.
+            # Constants need no barrier: expressions of constants alone are folded.
             starts = [node for node in starts if "key" in node.attrs or "state" in node.attrs]
         else:
             starts = [inputs] if isinstance(inputs, Node) else list(inputs)
@@ -238,12 +239,12 @@ def checkpoint(
             )
         )
 
-    def checkpointed(*arguments: Any, **named: Any) -> Any:
-        given = [as_node(member) for _, member in leaves([*arguments], "arguments")]
-        result = target(*like([*arguments], given), **named)
+    def checkpointed(*arguments: Any, **keywords: Any) -> Any:
+        operands = [as_node(member) for _, member in leaves([*arguments], "arguments")]
+        result = target(*like([*arguments], operands), **keywords)
         uid = next(_uids)
         members = [member for _, member in leaves(result, "result")]
-        return like(result, [_checkpointed(member, given, uid, saves) for member in members])
+        return like(result, [_checkpointed(member, operands, uid, saves) for member in members])
 
     return checkpointed
 
@@ -272,13 +273,13 @@ def _checkpointed(
     present = {id(node) for node in order}
     used = [node for node in starts if id(node) in present]
     inside = [n for n in order if id(n) in body and id(n) not in boundary and n is not value]
-    kept = dict.fromkeys(n for n in inside if not isinstance(n.type, tuple) and saves(n))
-    for node in list(kept):
+    saved_nodes = dict.fromkeys(n for n in inside if not isinstance(n.type, tuple) and saves(n))
+    for node in list(saved_nodes):
         # Under a name stands the same value, which the gradient of what made it may read.
         while node.op is CHECKPOINT_NAME and id(node.inputs[0]) in body - boundary:
             node = node.inputs[0]
-            kept[node] = None
-    saved = list(kept)
+            saved_nodes[node] = None
+    saved = list(saved_nodes)
     return CHECKPOINT(
         value, *used, *captured, *saved, arguments=len(used), saved=len(saved), uid=uid
     )
@@ -304,10 +305,10 @@ class _Rule:
         module = getattr(self.function, "__module__", None)
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         try:
-            found = _by_name(str(module), name)
+            current = _by_name(str(module), name)
         except (ImportError, AttributeError):
-            found = None
-        if found is not self.function:
+            current = None
+        if current is not self.function:
             raise pickle.PicklingError(
                 message(
                     f"the gradient rule of {name}() cannot be pickled: it is called by its name "
@@ -351,11 +352,11 @@ class _Rule:
 
 
 def _by_name(module: str, name: str) -> Any:
-    """Return the function that a module holds under a name, without its decorator."""
-    found: Any = import_module(module)
+    """Return the function of a module by name, without its decorator."""
+    attribute: Any = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return getattr(found, "__wrapped__", found)
+        attribute = getattr(attribute, part)
+    return getattr(attribute, "__wrapped__", attribute)
 
 
 def _named_rule(module: str, name: str) -> _Rule:
@@ -393,11 +394,11 @@ class _MappedRule(_Rule):
         for leaf, operand, along in zip(leaves, operands, self.batched, strict=True):
             (mapped if along else plain)[leaf] = operand
         parts = self.rule.apply(leaves, seed)
-        reached = [part for part in parts if part is not None]
-        found = iter(batch(reached, mapped, extent, plain))
+        gradient_nodes = [part for part in parts if part is not None]
+        mapped_parts = iter(batch(gradient_nodes, mapped, extent, plain))
         result: list[Node | None] = []
         for part, along in zip(parts, self.batched, strict=True):
-            full = None if part is None else in_front(next(found), extent)
+            full = None if part is None else in_front(next(mapped_parts), extent)
             result.append(full if along or full is None else SUM(full, axes=(0,)))
         return tuple(result)
 

@@ -15,9 +15,9 @@ def _check(call: Call, body: Graph, types: tuple[Type, ...]) -> tuple[Type, ...]
         raise call.shape_error(
             f"the body has {len(body.inputs)} parameters, {len(types)} operands are given"
         )
-    for i, (leaf, given) in enumerate(zip(body.inputs, types, strict=True)):
-        if leaf.type != given:
-            raise call.shape_error(f"parameter {i} is {leaf.type}, operand {i} is {given}")
+    for i, (leaf, operand_type) in enumerate(zip(body.inputs, types, strict=True)):
+        if leaf.type != operand_type:
+            raise call.shape_error(f"parameter {i} is {leaf.type}, operand {i} is {operand_type}")
     return tuple(node.type for node in body.outputs)
 
 
@@ -46,9 +46,9 @@ def _evaluate_many(xp: Any, *arrays: Any, bodies: tuple[Body, ...]) -> Any:
     results: list[Any] = []
     at = 0
     for body in bodies:
-        taken = len(body.graph.inputs)
-        results.extend(body.run(arrays[at : at + taken], xp))
-        at += taken
+        input_count = len(body.graph.inputs)
+        results.extend(body.run(arrays[at : at + input_count], xp))
+        at += input_count
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -134,7 +134,7 @@ ALWAYS = "always"
 
 
 def is_scaling_state(value: Node) -> bool:
-    """Return whether an update's value stands for state of loss scaling."""
+    """Return whether an update's value is state of loss scaling."""
     return value.op is MARKER and value.attrs["role"] in STATE
 
 

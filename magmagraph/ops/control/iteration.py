@@ -28,9 +28,11 @@ def _type(
     call: Call, *operands: Type, body: Graph, count: int, tolerance: float, max_steps: int,
     unconverged: str,
 ) -> tuple[Type, ...]:
-    for place, (leaf, given) in enumerate(zip(body.inputs, operands, strict=True)):
-        if leaf.type != given:
-            raise call.shape_error(f"parameter {place} is {leaf.type}, operand {place} is {given}")
+    for place, (leaf, operand_type) in enumerate(zip(body.inputs, operands, strict=True)):
+        if leaf.type != operand_type:
+            raise call.shape_error(
+                f"parameter {place} is {leaf.type}, operand {place} is {operand_type}"
+            )
     if not count == len(body.outputs) <= len(operands):
         raise call.shape_error(
             f"count={count} for a body of {len(body.outputs)} outputs and {len(operands)} operands",
@@ -97,12 +99,12 @@ def iterate(outputs: Sequence[Node], starts: dict[Node, Node], **options: Any) -
     iteration starts; there is one output for each, of its type.
     """
     body, reads = close(outputs, list(starts))
-    made = FIXED_POINT(*starts.values(), *reads, body=body, count=len(starts), **options)
-    return results_of(made)
+    node = FIXED_POINT(*starts.values(), *reads, body=body, count=len(starts), **options)
+    return results_of(node)
 
 
 def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
-    """Return the cotangents of what the map reads, by the implicit function theorem.
+    """Return the cotangents of the map's operands, by the implicit function theorem.
 
     At ``x = f(x, p)`` the cotangent ``u`` of ``x`` gives ``w = u + w df/dx``, again a fixed point,
     and ``w df/dp`` for ``p``. Where the iteration starts makes no difference.
@@ -110,29 +112,33 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
     body: Graph = node.attrs["body"]
     count: int = node.attrs["count"]
     states, reads = results_of(node)[:count], node.inputs[count:]
-    arriving = cotangents[:count]
-    if all(u is None for u in arriving):
+    state_cotangents = cotangents[:count]
+    if all(u is None for u in state_cotangents):
         return [None] * len(node.inputs)
     # Leaves in the places of the operands: some of those may depend on others.
     points = [input("state", part.shape, part.dtype) for part in states]
     operands = [input("operand", part.shape, part.dtype) for part in reads]
-    known = dict(zip([*points, *operands], [*states, *reads], strict=True))
-    made = rebuild(body.outputs, dict(zip(body.inputs, known, strict=True)), unobserved)
+    values_of = dict(zip([*points, *operands], [*states, *reads], strict=True))
+    next_states = rebuild(body.outputs, dict(zip(body.inputs, values_of, strict=True)), unobserved)
     weights = [input("weight", part.shape, part.dtype) for part in states]
     targets = [("", leaf) for leaf in [*points, *operands] if is_inexact(leaf.dtype)]
-    found = dict(zip([leaf for _, leaf in targets], sweep(made, weights, targets), strict=True))
+    gradients = dict(
+        zip([leaf for _, leaf in targets], sweep(next_states, weights, targets), strict=True)
+    )
     returned: list[Node] = []
-    for point, u in zip(points, arriving, strict=True):
-        part = found.get(point)
+    for point, u in zip(points, state_cotangents, strict=True):
+        part = gradients.get(point)
         terms = [term for term in (u, part) if term is not None]
         returned.append(add(*terms) if len(terms) == 2 else terms[0] if terms else zeros_of(point))
-    back = rebuild(returned, known)
-    starts = {w: zeros_of(w) if u is None else u for w, u in zip(weights, arriving, strict=True)}
+    back = rebuild(returned, values_of)
+    starts = {
+        w: zeros_of(w) if u is None else u for w, u in zip(weights, state_cotangents, strict=True)
+    }
     options = {k: v for k, v in node.attrs.items() if k not in ("body", "count")}
     solved = iterate(back, starts, **options)[:count]
-    known.update(zip(weights, solved, strict=True))
-    parts = [found.get(leaf) for leaf in operands]
-    filled = iter(rebuild([part for part in parts if part is not None], known))
+    values_of.update(zip(weights, solved, strict=True))
+    parts = [gradients.get(leaf) for leaf in operands]
+    filled = iter(rebuild([part for part in parts if part is not None], values_of))
     return [None] * count + [None if part is None else next(filled) for part in parts]
 
 

@@ -59,27 +59,27 @@ def _loop_type(
     if len(operands) != len(body.inputs):
         raise call.shape_error(f"{len(operands)} operands for {len(body.inputs)} parameters")
     extent = length
-    for place, (leaf, given) in enumerate(zip(body.inputs, operands, strict=True)):
-        own = given
+    for place, (leaf, operand_type) in enumerate(zip(body.inputs, operands, strict=True)):
+        own = operand_type
         if carries <= place < carries + stacks:
-            own = Type(given.dtype, given.shape[1:])
-            first = given.shape[0]
+            own = Type(operand_type.dtype, operand_type.shape[1:])
+            first = operand_type.shape[0]
             extent = first if extent is None else call.unify(extent, first, "lengths of the stacks")
         if own != leaf.type:
             raise call.shape_error(f"parameter {place} is {leaf.type}, operand {place} gives {own}")
-    made = [node.type for node in body.outputs]
-    for place, (before, after) in enumerate(zip(operands[:carries], made, strict=False)):
+    types = [node.type for node in body.outputs]
+    for place, (before, after) in enumerate(zip(operands[:carries], types, strict=False)):
         if before != after:
             raise call.shape_error(f"carry {place} is {before} before an iteration, {after} after")
     if flag and operands[0 if flag == "carry" else carries].dtype != _FLAG.dtype:
         raise call.dtype_error("the flags of a loop", need="the dtype bool")
     rows: list[Type] = []
-    if made[carries:]:
+    if types[carries:]:
         if extent is None:
             raise call.shape_error("rows of a loop without a bound", need="a length")
-        rows = [Type(row.dtype, (extent, *row.shape)) for row in made[carries:]]
+        rows = [Type(row.dtype, (extent, *row.shape)) for row in types[carries:]]
     call.constraints += [constraint for constraint, _ in body.constraints]
-    results = (*made[:carries], *rows)
+    results = (*types[:carries], *rows)
     return results[0] if len(results) == 1 else results
 
 
@@ -96,8 +96,8 @@ def _evaluate(
     state = list(arrays[:carries])
     along, reads = arrays[carries : carries + stacks], arrays[carries + stacks :]
     count = along[0].shape[0] if along else length
-    made = body.graph.outputs[carries:]
-    rows: list[Any] = [None] * len(made)
+    row_nodes = body.graph.outputs[carries:]
+    rows: list[Any] = [None] * len(row_nodes)
     for step in itertools.count() if count is None else range(count):
         at = count - 1 - step if reverse and count is not None else step
         if flag == "carry" and not bool(state[0]):
@@ -106,17 +106,17 @@ def _evaluate(
             continue
         # An ellipsis: rows that are numbers stay arrays, which calls take as they are.
         try:
-            found = body.run([*state, *(stack[at, ...] for stack in along), *reads], xp)
+            step_results = body.run([*state, *(stack[at, ...] for stack in along), *reads], xp)
         except LinAlgError as error:
             which = f"iteration {step}" if count is None else f"iteration {at} of {count}"
             error.args = (f"{error}\n  in: {which}", *error.args[1:])
             raise
-        state = found[:carries]
-        for place, row in enumerate(found[carries:]):
+        state = step_results[:carries]
+        for place, row in enumerate(step_results[carries:]):
             if rows[place] is None:
                 rows[place] = xp.zeros((count, *row.shape), row.dtype)
             rows[place][at] = row
-    for place, node in enumerate(made):
+    for place, node in enumerate(row_nodes):
         if rows[place] is None:
             shape = node.type.concrete(dict(body.sizes))
             rows[place] = xp.zeros((count, *shape), node.dtype)
@@ -149,8 +149,8 @@ class _Body:
         self.stacks: int = attrs["stacks"]
         body: Graph = attrs["body"]
         self.points = [input(f"operand {i}", p.shape, p.dtype) for i, p in enumerate(body.inputs)]
-        known = dict(zip(body.inputs, self.points, strict=True))
-        self.made = rebuild(body.outputs, known, unobserved)
+        leaves = dict(zip(body.inputs, self.points, strict=True))
+        self.outputs = rebuild(body.outputs, leaves, unobserved)
         edge = self.carries + self.stacks
         self.carry_points = self.points[: self.carries]
         self.row_points = self.points[self.carries : edge]
@@ -159,98 +159,107 @@ class _Body:
         self.stack_nodes = node.inputs[self.carries : edge]
         self.reads = node.inputs[edge:]
 
-    def live(self, arriving: Sequence[Node | None]) -> list[bool]:
+    def live(self, result_cotangents: Sequence[Node | None]) -> list[bool]:
         """Return which outputs of the body have a cotangent, from which results have one."""
-        has = [cotangent is not None for cotangent in arriving]
+        has = [cotangent is not None for cotangent in result_cotangents]
         targets = [("", point) for point in self.carry_points if is_inexact(point.dtype)]
         while True:
-            outputs = [m for m, h in zip(self.made, has, strict=True) if h]
+            outputs = [m for m, h in zip(self.outputs, has, strict=True) if h]
             weights = [input("weight", m.shape, m.dtype) for m in outputs]
-            found = dict(
+            gradients = dict(
                 zip([p for _, p in targets], sweep(outputs, weights, targets), strict=True)
             )
             before = sum(has)
             for place, point in enumerate(self.carry_points):
-                has[place] = has[place] or found.get(point) is not None
+                has[place] = has[place] or gradients.get(point) is not None
             if sum(has) == before:
                 return has
 
 
 def loop_gradient(node: Node, cotangents: Any) -> Parts:
-    """Return the cotangents of a loop's operands, by a loop that runs the other way."""
+    """Return the cotangents of a loop's operands, by a loop in reverse order."""
     single = not isinstance(node.type, tuple)
-    arriving: list[Node | None] = [cotangents] if single else list(cotangents)
+    result_cotangents: list[Node | None] = [cotangents] if single else list(cotangents)
     if extent_of(node) is None:
-        return _pulled_back(node, arriving)
-    return _reversed(node, arriving)
+        return _pulled_back(node, result_cotangents)
+    return _reversed(node, result_cotangents)
 
 
-def _reversed(node: Node, arriving: Sequence[Node | None]) -> list[Node | None]:
-    held = _Body(node)
-    has = held.live(arriving)
+def _reversed(node: Node, result_cotangents: Sequence[Node | None]) -> list[Node | None]:
+    loop_body = _Body(node)
+    has = loop_body.live(result_cotangents)
     if not any(has):
         return [None] * len(node.inputs)
     results = results_of(node)
     weights = [
-        input("cotangent", made.shape, made.dtype) if live else None
-        for made, live in zip(held.made, has, strict=True)
+        input("cotangent", output.shape, output.dtype) if live else None
+        for output, live in zip(loop_body.outputs, has, strict=True)
     ]
-    wanted = [point for point in held.points if is_inexact(point.dtype)]
-    outputs = [made for made, live in zip(held.made, has, strict=True) if live]
+    float_points = [point for point in loop_body.points if is_inexact(point.dtype)]
+    outputs = [output for output, live in zip(loop_body.outputs, has, strict=True) if live]
     seeds = [weight for weight in weights if weight is not None]
-    found: dict[Node, Node | None] = dict(
-        zip(wanted, sweep(outputs, seeds, [("", point) for point in wanted]), strict=True)
+    gradients: dict[Node, Node | None] = dict(
+        zip(
+            float_points,
+            sweep(outputs, seeds, [("", point) for point in float_points]),
+            strict=True,
+        )
     )
-    # What the forward loop left as rows is read, not computed again.
+    # Read the rows that the forward loop saved instead of computing them again.
     rows: dict[Node, Node] = {}
-    kept: dict[Node, Node] = {}
-    for made, result in zip(held.made[held.carries :], results[held.carries :], strict=True):
-        if made not in kept and not is_among(made, (*held.row_points, *held.read_points)):
-            kept[made] = input("kept", made.shape, made.dtype)
-            rows[kept[made]] = result
-    known = {**kept, **dict(zip(held.read_points, held.reads, strict=True))}
+    saved_inputs: dict[Node, Node] = {}
+    for output, result in zip(
+        loop_body.outputs[loop_body.carries :], results[loop_body.carries :], strict=True
+    ):
+        if output not in saved_inputs and not is_among(
+            output, (*loop_body.row_points, *loop_body.read_points)
+        ):
+            saved_inputs[output] = input("kept", output.shape, output.dtype)
+            rows[saved_inputs[output]] = result
+    values_of = {**saved_inputs, **dict(zip(loop_body.read_points, loop_body.reads, strict=True))}
     reads_of = {
-        (id(made.inputs[0]), made.attrs["index"]): leaf
-        for made, leaf in kept.items()
-        if made.op is ITEM
+        (id(output.inputs[0]), output.attrs["index"]): leaf
+        for output, leaf in saved_inputs.items()
+        if output.op is ITEM
     }
 
-    def renew(made: Node, operands: tuple[Node, ...]) -> Node | None:
-        # Rules ask anew for the results of a node that has several.
-        return reads_of.get((id(made.inputs[0]), made.attrs["index"])) if made.op is ITEM else None
+    def renew(node: Node, operands: tuple[Node, ...]) -> Node | None:
+        # Rules create new items of a node with several results.
+        return reads_of.get((id(node.inputs[0]), node.attrs["index"])) if node.op is ITEM else None
 
-    reached = [point for point in wanted if found[point] is not None]
-    parts = dict(
-        zip(reached, rebuild([found[p] for p in reached], known, renew), strict=True)  # type: ignore[misc]
-    )
+    reached = {point: part for point, part in gradients.items() if part is not None}
+    parts = dict(zip(reached, rebuild(list(reached.values()), values_of, renew), strict=True))
     starts: dict[Node, Node] = {}
     carried: list[Node] = []
-    for place, point in enumerate(held.carry_points):
+    for place, point in enumerate(loop_body.carry_points):
         weight = weights[place]
         if weight is not None:
-            given = arriving[place]
-            starts[weight] = zeros_of(weight) if given is None else given
+            cotangent = result_cotangents[place]
+            starts[weight] = zeros_of(weight) if cotangent is None else cotangent
             carried.append(parts[point] if point in parts else zeros_of(weight))
-    for point, read in zip(held.read_points, held.reads, strict=True):
+    for point, read in zip(loop_body.read_points, loop_body.reads, strict=True):
         if point in parts:
             total = input("total", read.shape, read.dtype)
             starts[total] = zeros_of(read)
             carried.append(add(total, parts[point]))
-    made_rows = [parts[point] for point in held.row_points if point in parts]
+    made_rows = [parts[point] for point in loop_body.row_points if point in parts]
     stacked: dict[Node, Node] = {}
     flag: str = node.attrs["flag"]
     if flag:
         # Iterations that did not run left zeros, so that the history of the flag says which did.
-        ran = rows[kept[held.carry_points[0]]] if flag == "carry" else held.stack_nodes[0]
+        first_carry = loop_body.carry_points[0]
+        ran = rows[saved_inputs[first_carry]] if flag == "carry" else loop_body.stack_nodes[0]
         stacked[input("ran", (), ran.dtype)] = ran
-    stacked.update(zip(held.row_points, held.stack_nodes, strict=True))
+    stacked.update(zip(loop_body.row_points, loop_body.stack_nodes, strict=True))
     stacked.update(rows)
     stacked.update(
-        (weight, given)
-        for weight, given in zip(weights[held.carries :], arriving[held.carries :], strict=True)
-        if weight is not None and given is not None
+        (weight, cotangent)
+        for weight, cotangent in zip(
+            weights[loop_body.carries :], result_cotangents[loop_body.carries :], strict=True
+        )
+        if weight is not None and cotangent is not None
     )
-    # Where nothing tells the iterations apart, their number counts.
+    # Without stacks, the number of iterations decides.
     length = None if stacked else extent_of(node)
     finals, slopes = loop(
         carried,
@@ -262,74 +271,74 @@ def _reversed(node: Node, arriving: Sequence[Node | None]) -> list[Node | None]:
         flag="stack" if flag else "",
     )
     last, row = iter(finals), iter(slopes)
-    arrived: list[Node | None] = [
-        None if weight is None else next(last) for weight in weights[: held.carries]
+    return [
+        *(None if weight is None else next(last) for weight in weights[: loop_body.carries]),
+        *(next(row) if point in parts else None for point in loop_body.row_points),
+        *(next(last) if point in parts else None for point in loop_body.read_points),
     ]
-    arrived += [next(row) if point in parts else None for point in held.row_points]
-    arrived += [next(last) if point in parts else None for point in held.read_points]
-    return arrived
 
 
 # Loops without a bound.
 
 
-def _pulled_back(node: Node, arriving: Sequence[Node | None]) -> Parts:
-    """Return a node in the place of cotangents that nothing can compute; it is linear in them."""
+def _pulled_back(node: Node, result_cotangents: Sequence[Node | None]) -> Parts:
+    """Return a placeholder for cotangents without a rule; it is linear in them."""
     if not in_forward_mode():
         return [unbounded()] * len(node.inputs)
     results = results_of(node)
     weights = [
         zeros_of(result) if cotangent is None else cotangent
-        for result, cotangent in zip(results, arriving, strict=True)
+        for result, cotangent in zip(results, result_cotangents, strict=True)
         if is_inexact(result.dtype)
     ]
     places = [i for i, operand in enumerate(node.inputs) if is_inexact(operand.dtype)]
-    if not places or all(cotangent is None for cotangent in arriving):
+    if not places or all(cotangent is None for cotangent in result_cotangents):
         return [None] * len(node.inputs)
-    made = PULLBACK(
+    node_parts = PULLBACK(
         *node.inputs,
         *weights,
         results=tuple(node.inputs[i].type for i in places),
         **node.attrs,
     )
     parts: list[Node | None] = [None] * len(node.inputs)
-    for i, part in zip(places, results_of(made), strict=True):
+    for i, part in zip(places, results_of(node_parts), strict=True):
         parts[i] = part
     return parts
 
 
 def pullback_gradient(node: Node, tangents: Any) -> Parts:
-    """Return the tangents of a loop's results: the loop runs once more, with tangents beside."""
+    """Return the tangents of a loop's results, by a loop that carries tangents too."""
     attrs = {name: value for name, value in node.attrs.items() if name != "results"}
     body: Graph = attrs["body"]
     operands = node.inputs[: len(body.inputs)]
-    arriving = list(tangents) if isinstance(node.type, tuple) else [tangents]
+    result_tangents = list(tangents) if isinstance(node.type, tuple) else [tangents]
     places = [i for i, operand in enumerate(operands) if is_inexact(operand.dtype)]
-    along = dict(zip(places, arriving, strict=True))
-    held = _Body(LOOP(*operands, **attrs))
-    directions = {i: input("tangent", held.points[i].shape, held.points[i].dtype) for i in places}
-    found = forward(
-        [made for made in held.made if is_inexact(made.dtype)],
-        [("", held.points[i]) for i in places],
+    along = dict(zip(places, result_tangents, strict=True))
+    loop_body = _Body(LOOP(*operands, **attrs))
+    points = {i: loop_body.points[i] for i in places}
+    directions = {i: input("tangent", point.shape, point.dtype) for i, point in points.items()}
+    output_tangents = forward(
+        [output for output in loop_body.outputs if is_inexact(output.dtype)],
+        [("", point) for point in points.values()],
         [directions[i] for i in places],
     )
-    moving = iter(found)
-    slopes = [next(moving) if is_inexact(made.dtype) else None for made in held.made]
-    starts = dict(zip(held.carry_points, held.starts, strict=True))
-    carried = list(held.made)
-    for i, point in enumerate(held.carry_points):
+    moving = iter(output_tangents)
+    slopes = [next(moving) if is_inexact(output.dtype) else None for output in loop_body.outputs]
+    starts = dict(zip(loop_body.carry_points, loop_body.starts, strict=True))
+    carried = list(loop_body.outputs)
+    for i, point in enumerate(loop_body.carry_points):
         if i in directions:
-            given, slope = along[i], slopes[i]
-            starts[directions[i]] = zeros_of(point) if given is None else given
+            tangent, slope = along[i], slopes[i]
+            starts[directions[i]] = zeros_of(point) if tangent is None else tangent
             carried.append(zeros_of(point) if slope is None else slope)
-    known = dict(zip(held.read_points, held.reads, strict=True))
-    for i in places[sum(place < held.carries for place in places) :]:
-        given = along[i]
-        known[directions[i]] = zeros_of(operands[i]) if given is None else given
-    finals, _ = loop(rebuild(carried, known), [], starts, {}, flag=attrs["flag"])
-    moved = finals[held.carries :]
+    values_of = dict(zip(loop_body.read_points, loop_body.reads, strict=True))
+    for i in places[sum(place < loop_body.carries for place in places) :]:
+        tangent = along[i]
+        values_of[directions[i]] = zeros_of(operands[i]) if tangent is None else tangent
+    finals, _ = loop(rebuild(carried, values_of), [], starts, {}, flag=attrs["flag"])
+    stack_tangents = finals[loop_body.carries :]
     # Second derivatives would need the reverse mode that there is not.
-    return [*[unbounded()] * len(operands), *moved]
+    return [*[unbounded()] * len(operands), *stack_tangents]
 
 
 # Loops mapped over an axis: one loop for all examples, or the examples one after the other.
@@ -343,13 +352,13 @@ def loop_batching(node: Node, operands: Sequence[Node], batched: Sequence[bool])
     extent = mapped_extent(operands, batched)
     edge = carries + stacks
     points = [input(f"operand {i}", p.shape, p.dtype) for i, p in enumerate(body.inputs)]
-    made = rebuild(body.outputs, dict(zip(body.inputs, points, strict=True)))
+    outputs = rebuild(body.outputs, dict(zip(body.inputs, points, strict=True)))
     varies = list(batched)
     if flag == "stack" and varies[carries]:
         return example_by_example(node, operands, batched)
 
-    def anew(drawn: Node) -> bool:
-        return bool(drawn.inputs) and drawn.inputs[0].op is LOOP_STEP
+    def anew(draw: Node) -> bool:
+        return bool(draw.inputs) and draw.inputs[0].op is LOOP_STEP
 
     while True:
         mapped: dict[Node, Node] = {}
@@ -359,28 +368,28 @@ def loop_batching(node: Node, operands: Sequence[Node], batched: Sequence[bool])
             leaf = input("operand", (extent, *point.shape) if along else point.shape, point.dtype)
             leaves.append(leaf)
             (mapped if along else plain)[point] = leaf
-        found = batch(made, mapped, extent, plain, anew)
-        spread = [i for i in range(carries) if found[i][1] and not varies[i]]
-        if not spread:
+        mapped_parts = batch(outputs, mapped, extent, plain, anew)
+        newly_varying = [i for i in range(carries) if mapped_parts[i][1] and not varies[i]]
+        if not newly_varying:
             break
-        for i in spread:  # a carry that varies after an iteration does so before the next
+        for i in newly_varying:  # a carry that varies after an iteration does so before the next
             varies[i] = True
     if flag == "carry" and varies[0]:
         return example_by_example(node, operands, batched)
     full = []
-    for i, (operand, given) in enumerate(zip(operands, batched, strict=True)):
-        if varies[i] and not given:
+    for i, (operand, is_batched) in enumerate(zip(operands, batched, strict=True)):
+        if varies[i] and not is_batched:
             full.append(repeated(operand, extent))
-        elif carries <= i < edge and given:
+        elif carries <= i < edge and is_batched:
             full.append(moveaxis(operand, 0, 1))
         else:
             full.append(operand)
     carried = [
         in_front(part, extent) if along else part[0]
-        for part, along in zip(found[:carries], varies, strict=False)
+        for part, along in zip(mapped_parts[:carries], varies, strict=False)
     ]
     reads = dict(zip(leaves[edge:], full[edge:], strict=True))
-    rows = [part for part, _ in found[carries:]]
+    rows = [part for part, _ in mapped_parts[carries:]]
     again = rebuild([*carried, *rows], reads)
     finals, stacks_made = loop(
         again[:carries],
@@ -396,7 +405,7 @@ def loop_batching(node: Node, operands: Sequence[Node], batched: Sequence[bool])
         final if along else repeated(final, extent)
         for final, along in zip(finals, varies, strict=False)
     ]
-    for made_row, (_, along) in zip(stacks_made, found[carries:], strict=True):
+    for made_row, (_, along) in zip(stacks_made, mapped_parts[carries:], strict=True):
         results.append(moveaxis(made_row, 1, 0) if along else repeated(made_row, extent))
     return results[0] if len(results) == 1 else tuple(results)
 
@@ -404,8 +413,8 @@ def loop_batching(node: Node, operands: Sequence[Node], batched: Sequence[bool])
 def example_by_example(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Any:
     """Return the results of any node for all examples, computed by a loop over these."""
     leaves = [
-        input("operand", operand.type.shape, operand.dtype) if along else given
-        for operand, given, along in zip(node.inputs, operands, batched, strict=True)
+        input("operand", operand.type.shape, operand.dtype) if along else value
+        for operand, value, along in zip(node.inputs, operands, batched, strict=True)
     ]
     again = type(node)(
         node.op, tuple(leaves), node.attrs, node.type, None, None, node.constraints
@@ -444,15 +453,16 @@ def _pullback_type(
     if attrs["stacks"] or attrs["length"] is not None:
         raise call.shape_error("the pullback of a loop with a bound", need="a loop without one")
     count = len(attrs["body"].inputs)
-    made = _loop_type(call, *operands[:count], **attrs)
-    for what, given, expected in (
-        ("cotangents", operands[count:], made if isinstance(made, tuple) else (made,)),
+    result = _loop_type(call, *operands[:count], **attrs)
+    result_types = result if isinstance(result, tuple) else (result,)
+    for what, types, expected in (
+        ("cotangents", operands[count:], result_types),
         ("results", results, operands[:count]),
     ):
         inexact = tuple(each for each in expected if is_inexact(each.dtype))
-        if given != inexact:
+        if types != inexact:
             raise call.shape_error(
-                f"{what} of the types {', '.join(map(str, given))}",
+                f"{what} of the types {', '.join(map(str, types))}",
                 need=", ".join(map(str, inexact)) or "a loop of floats",
             )
     return results[0] if len(results) == 1 else results
@@ -557,22 +567,22 @@ def loop(
 def _saved(
     outputs: Sequence[Node], starts: Mapping[Node, Node], arguments: Sequence[Node], save: str
 ) -> list[Node]:
-    """Return what the gradient of a body reads and should not compute again."""
+    """Return the nodes of a body that its gradient should read, not compute again."""
     if save == "nothing":
         return []
     rows = set(outputs[len(starts) :])
-    found = [leaf for leaf in starts if leaf not in rows]
+    saved = [leaf for leaf in starts if leaf not in rows]
     if save == "carries":
-        return found
+        return saved
     varying = {id(node) for node in arguments}
     for node in topological(outputs, stop=lambda n: id(n) in varying):
         if not any(id(operand) in varying for operand in node.inputs):
             continue
         varying.add(id(node))
-        made = node.inputs[0] if node.inputs and isinstance(node.inputs[0].type, tuple) else node
-        if made.op.kind in _WORTH_KEEPING and not isinstance(node.type, tuple):
-            found.append(node)
-    return [node for node in found if node not in rows]
+        source = node.inputs[0] if node.inputs and isinstance(node.inputs[0].type, tuple) else node
+        if source.op.kind in _WORTH_KEEPING and not isinstance(node.type, tuple):
+            saved.append(node)
+    return [node for node in saved if node not in rows]
 
 
 def unbounded() -> Any:

@@ -46,7 +46,7 @@ class Parts:
         )
 
     def made(self) -> list[Node]:
-        """Return the results of the loop that it is now."""
+        """Rebuild the loop and return its results."""
         pairs = [*self.carries, *self.stacks, *self.reads]
         leaves = [parameter(i, leaf.type) for i, (leaf, _) in enumerate(pairs)]
         replaced = dict(zip([leaf for leaf, _ in pairs], leaves, strict=True))
@@ -65,11 +65,11 @@ class Parts:
 
     def depending(self, leaves: Sequence[Node]) -> set[Node]:
         """Return the nodes of the body that depend on some of its leaves."""
-        found = set(leaves)
+        nodes = set(leaves)
         for node in topological([*self.carried, *self.rows]):
-            if any(operand in found for operand in node.inputs):
-                found.add(node)
-        return found
+            if any(operand in nodes for operand in node.inputs):
+                nodes.add(node)
+        return nodes
 
     def with_rows(self, before: Mapping[Node, Node]) -> Parts:
         """Return the loop that reads rows of stacks in the places of nodes of its body."""

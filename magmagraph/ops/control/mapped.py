@@ -23,7 +23,7 @@ from ...ir.types import Extent, Type, TypeLike
 from ..leaf import input, parameter
 from ..reduction.primitives import SUM
 from ..rules import onnx_control
-from ..rules.batching import all_batched, drawn, draws, mapped_extent, repeated, rule_of
+from ..rules.batching import all_batched, draws, map_draws, mapped_extent, repeated, rule_of
 from ..shape.arrange import reshape
 from ..shape.joining import broadcast_to
 from .identities import ITEM, results_of
@@ -33,12 +33,14 @@ def _mapped_type(
     call: Call, *operands: Type, body: Graph, batched: tuple[bool, ...]
 ) -> TypeLike:
     extent = None
-    for place, (leaf, given, along) in enumerate(zip(body.inputs, operands, batched, strict=True)):
-        own = Type(given.dtype, given.shape[1:]) if along else given
+    for place, (leaf, operand_type, along) in enumerate(
+        zip(body.inputs, operands, batched, strict=True)
+    ):
+        own = Type(operand_type.dtype, operand_type.shape[1:]) if along else operand_type
         if own != leaf.type:
             raise call.shape_error(f"parameter {place} is {leaf.type}, operand {place} gives {own}")
         if along:
-            first = given.shape[0]
+            first = operand_type.shape[0]
             extent = first if extent is None else call.unify(extent, first, "mapped extents")
     if extent is None:
         raise call.shape_error("no operand has the mapped axis")
@@ -64,26 +66,28 @@ def _gradient(node: Node, cotangent: Any) -> list[Node | None]:
     """Return the cotangents of one position, mapped over the axis."""
     body: Graph = node.attrs["body"]
     batched: tuple[bool, ...] = node.attrs["batched"]
-    arriving = [cotangent] if len(body.outputs) == 1 else list(cotangent)
+    result_cotangents = [cotangent] if len(body.outputs) == 1 else list(cotangent)
     leaves = [input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)]
     outputs = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)), unobserved)
-    seen = [(o, c) for o, c in zip(outputs, arriving, strict=True) if c is not None]
+    seen = [(o, c) for o, c in zip(outputs, result_cotangents, strict=True) if c is not None]
     seeds = [input("cotangent", output.shape, output.dtype) for output, _ in seen]
     targets = [("", leaf) for leaf in leaves if is_inexact(leaf.dtype)]
-    found = sweep([output for output, _ in seen], seeds, targets, free=True)
-    # What the rule reads of the results is there already.
-    known = {
+    gradients = sweep([output for output, _ in seen], seeds, targets, free=True)
+    # The results that the rule reads exist already.
+    values_of = {
         o: r for o, r in zip(outputs, results_of(node), strict=True) if not is_among(o, leaves)
     }
-    known.update((seed, c) for seed, (_, c) in zip(seeds, seen, strict=True))
+    values_of.update((seed, c) for seed, (_, c) in zip(seeds, seen, strict=True))
     plain: dict[Node, Node] = {}
     for leaf, operand, along in zip(leaves, node.inputs, batched, strict=True):
-        (known if along else plain)[leaf] = operand
+        (values_of if along else plain)[leaf] = operand
     extent = mapped_extent(node.inputs, batched)
-    reached = [part for part in found if part is not None]
-    parts = iter([in_front(part, extent) for part in batch(reached, known, extent, plain)])
+    gradient_nodes = [part for part in gradients if part is not None]
+    parts = iter(
+        [in_front(part, extent) for part in batch(gradient_nodes, values_of, extent, plain)]
+    )
     by_leaf: dict[int, Node | None] = {}
-    for (_, leaf), part in zip(targets, found, strict=True):
+    for (_, leaf), part in zip(targets, gradients, strict=True):
         by_leaf[id(leaf)] = None if part is None else next(parts)
     result: list[Node | None] = []
     for leaf, along in zip(leaves, batched, strict=True):
@@ -99,18 +103,18 @@ def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
     places = [i for i, along in enumerate(inner) if along]
     count = node.inputs[places[0]].shape[0]
     full = all_batched(operands, batched)
-    joined = []
+    flat_operands = []
     for operand, own, along in zip(full, node.inputs, inner, strict=True):
         rest = own.shape[1:] if along else own.shape
         if not along:
             single = reshape(operand, (outer, 1, *rest))
             operand = broadcast_to(single, (outer, count, *rest))
-        joined.append(reshape(operand, (outer * count, *rest)))
-    made = MAPPED(*joined, body=node.attrs["body"], batched=(True,) * len(joined))
+        flat_operands.append(reshape(operand, (outer * count, *rest)))
+    result = MAPPED(*flat_operands, body=node.attrs["body"], batched=(True,) * len(flat_operands))
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     split = [
         reshape(part, (outer, *type_.shape))
-        for part, type_ in zip(results_of(made), types, strict=True)
+        for part, type_ in zip(results_of(result), types, strict=True)
     ]
     return split[0] if len(split) == 1 else tuple(split)
 
@@ -165,9 +169,9 @@ def batch(
         return _batch(roots, mapped, extent, plain or {}, anew)
 
 
-def in_front(found: tuple[Node, bool], extent: Extent) -> Node:
-    """Return what `batch` gives with the mapped axis in front in any case."""
-    node, along = found
+def in_front(part: tuple[Node, bool], extent: Extent) -> Node:
+    """Return a result of `batch` with the mapped axis in front."""
+    node, along = part
     return node if along else repeated(node, extent)
 
 
@@ -191,37 +195,41 @@ def _batch(
             new[id(node)] = _mapped(node, operands, batched)
         elif draws(node) and anew(node):
             along.add(id(node))
-            new[id(node)] = _labelled(drawn(again(node, operands), extent), node)
+            new[id(node)] = _labelled(map_draws(again(node, operands), extent), node)
         else:
             new[id(node)] = again(node, operands)
     return [(new[id(root)], id(root) in along) for root in roots]
 
 
 def _mapped(node: Node, operands: tuple[Any, ...], batched: tuple[bool, ...]) -> Any:
-    """Return the node for all positions: a tuple where its results are nodes of their own."""
+    """Map a node over all positions; return a tuple where its results are separate nodes."""
     if node.op is ITEM:
-        held = operands[0]
+        source = operands[0]
         index = node.attrs["index"]
-        made = held[index] if isinstance(held, tuple) else ITEM(held, index=index)
+        result = source[index] if isinstance(source, tuple) else ITEM(source, index=index)
     else:
         rule = rule_of(node.op)
-        made = None if rule is None else rule(node, operands, batched)
-        if made is None:
-            made = mapped_node(node, operands, batched)
-    _check(node, made)
-    if isinstance(made, tuple) or any(made is operand for operand in operands):
-        return made
-    return _labelled(made, node)
+        result = None if rule is None else rule(node, operands, batched)
+        if result is None:
+            result = mapped_node(node, operands, batched)
+    _check(node, result)
+    if isinstance(result, tuple) or any(result is operand for operand in operands):
+        return result
+    return _labelled(result, node)
 
 
-def _check(node: Node, made: Any) -> None:
+def _check(node: Node, result: Any) -> None:
     """Raise unless the results are those of the node with an axis in front."""
-    found = [part.type for part in made] if isinstance(made, tuple) else _listed(made.type)
-    for own, given in zip(_listed(node.type), found, strict=True):
-        if given.dtype != own.dtype or given.shape[1:] != own.shape or not given.shape:
+    types = [part.type for part in result] if isinstance(result, tuple) else _listed(result.type)
+    for own, result_type in zip(_listed(node.type), types, strict=True):
+        if (
+            result_type.dtype != own.dtype
+            or result_type.shape[1:] != own.shape
+            or not result_type.shape
+        ):
             raise GraphError(
                 message(
-                    f"vmap: the rule of {node.op.name} gave {given} for {describe(node)}",
+                    f"vmap: the rule of {node.op.name} gave {result_type} for {describe(node)}",
                     need="its own type with one axis in front",
                 )
             )
@@ -231,10 +239,16 @@ def _listed(type_: Any) -> list[Type]:
     return list(type_) if isinstance(type_, tuple) else [type_]
 
 
-def _labelled(made: Node, node: Node) -> Node:
-    """Return a new node under the name and line of the one that it does the work of."""
-    return type(made)(
-        made.op, made.inputs, made.attrs, made.type, node.name, node.line, made.constraints
+def _labelled(result: Node, node: Node) -> Node:
+    """Return a node with the name and line of the node that it replaces."""
+    return type(result)(
+        result.op,
+        result.inputs,
+        result.attrs,
+        result.type,
+        node.name,
+        node.line,
+        result.constraints,
     )
 
 

@@ -55,7 +55,7 @@ def muted() -> Iterator[None]:
 
 
 def range_of(value: Any) -> str:
-    """Return in words where an array's values lie.
+    """Describe the range of an array's values.
 
     Examples
     --------
@@ -77,9 +77,9 @@ def range_of(value: Any) -> str:
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     parts = [f"in [{finite.min():.6g}, {finite.max():.6g}]"] if finite.size else []
-    lost = int(np.count_nonzero(np.isnan(wide)))
+    nan_count = int(np.count_nonzero(np.isnan(wide)))
     endless = int(np.count_nonzero(np.isinf(wide)))
-    parts += [f"{lost} NaN"] if lost else []
+    parts += [f"{nan_count} NaN"] if nan_count else []
     parts += [f"{endless} infinite"] if endless else []
     return ", ".join(parts)
 

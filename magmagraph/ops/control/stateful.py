@@ -14,10 +14,10 @@ __all__ = ["STATEFUL"]
 
 
 def _value_type(call: Call, value: Type, *others: Type) -> Type:
-    """Return the first operand's type; behind it stand pairs of a variable and its new value."""
-    for held, new in zip(others[::2], others[1::2], strict=True):
-        if held != new:
-            raise call.shape_error(f"a new value {new} for a variable {held}", need="one type")
+    """Return the first operand's type; pairs of a variable and its new value follow it."""
+    for variable, new in zip(others[::2], others[1::2], strict=True):
+        if variable != new:
+            raise call.shape_error(f"a new value {new} for a variable {variable}", need="one type")
     return value
 
 

@@ -25,9 +25,11 @@ def _type(call: Call, *operands: Type, body: Graph, label: str) -> TypeLike:
         raise call.shape_error(
             f"{len(operands)} operands for {len(body.inputs)} parameters of {label}"
         )
-    for place, (leaf, given) in enumerate(zip(body.inputs, operands, strict=True)):
-        if leaf.type != given:
-            raise call.shape_error(f"parameter {place} is {leaf.type}, operand {place} is {given}")
+    for place, (leaf, operand_type) in enumerate(zip(body.inputs, operands, strict=True)):
+        if leaf.type != operand_type:
+            raise call.shape_error(
+                f"parameter {place} is {leaf.type}, operand {place} is {operand_type}"
+            )
     call.constraints += [constraint for constraint, _ in body.constraints]
     results = tuple(node.type for node in body.outputs)
     return results[0] if len(results) == 1 else results
@@ -46,18 +48,20 @@ def inlined(node: Node) -> list[Node]:
 
 def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
     body: Graph = node.attrs["body"]
-    arriving = [cotangents] if len(body.outputs) == 1 else list(cotangents)
+    result_cotangents = [cotangents] if len(body.outputs) == 1 else list(cotangents)
     # Leaves in the places of the operands: some of those may depend on others.
     leaves = [input("operand", leaf.shape, leaf.dtype) for leaf in body.inputs]
-    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)), unobserved)
-    seen = [(m, c) for m, c in zip(made, arriving, strict=True) if c is not None]
-    wanted = [leaf for leaf in leaves if is_inexact(leaf.dtype)]
-    found = sweep([m for m, _ in seen], [c for _, c in seen], [("", leaf) for leaf in wanted])
-    known = dict(zip(leaves, node.inputs, strict=True))
-    parts = iter(rebuild([part for part in found if part is not None], known))
+    outputs = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)), unobserved)
+    seen = [(m, c) for m, c in zip(outputs, result_cotangents, strict=True) if c is not None]
+    float_leaves = [leaf for leaf in leaves if is_inexact(leaf.dtype)]
+    gradients = sweep(
+        [m for m, _ in seen], [c for _, c in seen], [("", leaf) for leaf in float_leaves]
+    )
+    values_of = dict(zip(leaves, node.inputs, strict=True))
+    parts = iter(rebuild([part for part in gradients if part is not None], values_of))
     by_leaf = {
         leaf: None if part is None else next(parts)
-        for leaf, part in zip(wanted, found, strict=True)
+        for leaf, part in zip(float_leaves, gradients, strict=True)
     }
     return [by_leaf.get(leaf) for leaf in leaves]
 
@@ -71,8 +75,8 @@ def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
     plain: dict[Node, Node] = {}
     for parameter, leaf, along in zip(body.inputs, leaves, batched, strict=True):
         (mapped if along else plain)[parameter] = leaf
-    made = [in_front(part, extent) for part in batch(body.outputs, mapped, extent, plain)]
-    closed, reads = close(made, leaves)
+    parts = [in_front(part, extent) for part in batch(body.outputs, mapped, extent, plain)]
+    closed, reads = close(parts, leaves)
     return SUBGRAPH(*operands, *reads, body=closed, label=node.attrs["label"])
 
 

@@ -29,8 +29,8 @@ def direct_forward(xp: Any, x: Any, w: Any, axes: Sequence[Axis], groups: int) -
     grouped = x.reshape(n, groups, ins, *x.shape[2:])
     weights = w.reshape(groups, outs, ins, *w.shape[2:])
     result = xp.zeros((n, groups, outs, *[axis.windows for axis in axes]), x.dtype)
-    for tap, inside, met in taps(axes):
-        part = grouped[(..., *met)]
+    for tap, inside, region in taps(axes):
+        part = grouped[(..., *region)]
         product = weights[(..., *tap)] @ part.reshape(n, groups, ins, -1)
         result[(..., *inside)] += product.reshape(n, groups, outs, *part.shape[3:])
     return result.reshape(n, groups * outs, *result.shape[3:])
@@ -42,10 +42,10 @@ def direct_input(xp: Any, g: Any, w: Any, axes: Sequence[Axis], groups: int) -> 
     grouped = g.reshape(n, groups, outs, *g.shape[2:])
     weights = w.reshape(groups, outs, ins, *w.shape[2:])
     result = xp.zeros((n, groups, ins, *[axis.n for axis in axes]), g.dtype)
-    for tap, inside, met in taps(axes):
+    for tap, inside, region in taps(axes):
         part = grouped[(..., *inside)]
         product = weights[(..., *tap)].swapaxes(-1, -2) @ part.reshape(n, groups, outs, -1)
-        result[(..., *met)] += product.reshape(n, groups, ins, *part.shape[3:])
+        result[(..., *region)] += product.reshape(n, groups, ins, *part.shape[3:])
     return result.reshape(n, groups * ins, *result.shape[3:])
 
 
@@ -55,9 +55,9 @@ def direct_weight(xp: Any, x: Any, g: Any, axes: Sequence[Axis], groups: int) ->
     grouped = x.reshape(n, groups, ins, *x.shape[2:])
     cotangent = g.reshape(n, groups, outs, *g.shape[2:])
     result = xp.zeros((groups, outs, ins, *[axis.window for axis in axes]), x.dtype)
-    for tap, inside, met in taps(axes):
+    for tap, inside, region in taps(axes):
         left = cotangent[(..., *inside)].reshape(n, groups, outs, -1)
-        right = grouped[(..., *met)].reshape(n, groups, ins, -1)
+        right = grouped[(..., *region)].reshape(n, groups, ins, -1)
         rows = left.transpose(1, 2, 0, 3).reshape(groups, outs, -1)
         columns = right.transpose(1, 0, 3, 2).reshape(groups, -1, ins)
         result[(..., *tap)] = rows @ columns
@@ -80,8 +80,8 @@ def _patches(xp: Any, x: Any, axes: Sequence[Axis], groups: int) -> Any:
     window = [axis.window for axis in axes]
     windows = [axis.windows for axis in axes]
     result = xp.zeros((n, groups, ins, *window, *windows), x.dtype)
-    for tap, inside, met in taps(axes):
-        result[(slice(None), slice(None), slice(None), *tap, *inside)] = grouped[(..., *met)]
+    for tap, inside, region in taps(axes):
+        result[(slice(None), slice(None), slice(None), *tap, *inside)] = grouped[(..., *region)]
     return result.reshape(n, groups, ins * math.prod(window), math.prod(windows))
 
 
@@ -102,7 +102,7 @@ def im2col_forward(xp: Any, x: Any, w: Any, axes: Sequence[Axis], groups: int) -
 
 
 def im2col_input(xp: Any, g: Any, w: Any, axes: Sequence[Axis], groups: int) -> Any:
-    """Multiply the transposed weights with the cotangent, and add the patches where they lie."""
+    """Multiply the transposed weights with the cotangent, and add the patches in place."""
     n, outs, ins = g.shape[0], w.shape[0] // groups, w.shape[1]
     weights = w.reshape(groups, outs, -1).swapaxes(-1, -2)
     window = [axis.window for axis in axes]
@@ -112,9 +112,9 @@ def im2col_input(xp: Any, g: Any, w: Any, axes: Sequence[Axis], groups: int) -> 
         rows = g[part].reshape(-1, groups, outs, math.prod(windows))
         patches = (weights @ rows).reshape(-1, groups, ins, *window, *windows)
         target = result[part]
-        for tap, inside, met in taps(axes):
+        for tap, inside, region in taps(axes):
             at = (slice(None), slice(None), slice(None), *tap, *inside)
-            target[(..., *met)] += patches[at]
+            target[(..., *region)] += patches[at]
     return result.reshape(n, groups * ins, *result.shape[3:])
 
 
@@ -154,7 +154,7 @@ def _stride_reach(axis: Axis) -> int:
     return (axis.windows - 1) * axis.stride
 
 
-def _spread(xp: Any, x: Any, steps: Sequence[int]) -> Any:
+def _dilate(xp: Any, x: Any, steps: Sequence[int]) -> Any:
     """Return an array with zeros between its elements along the last axes."""
     if all(step == 1 for step in steps):
         return x
@@ -166,11 +166,11 @@ def _spread(xp: Any, x: Any, steps: Sequence[int]) -> Any:
 
 
 def _spectrum(xp: Any, x: Any, lengths: Sequence[int]) -> Any:
-    """Return the transform of a real array over its last axes, with zeros behind it."""
+    """Return the transform of a real array over its last axes, zero-padded."""
     return xp.fft.rfftn(x, s=tuple(lengths), axes=tuple(range(-len(lengths), 0)))
 
 
-def _taken(xp: Any, x: Any, axis: int, positions: Any, limits: tuple[int, int]) -> Any:
+def _take_modulo(xp: Any, x: Any, axis: int, positions: Any, limits: tuple[int, int]) -> Any:
     """Return the elements at positions modulo the extent; zeros for those beyond the limits."""
     length = x.shape[axis]
     part = xp.take(x, positions % length, axis=axis)
@@ -195,16 +195,16 @@ def fft_forward(xp: Any, x: Any, w: Any, axes: Sequence[Axis], groups: int) -> A
     lengths = [_length(axis.n + _window_reach(axis)) for axis in axes]
     n, outs, ins = x.shape[0], w.shape[0] // groups, w.shape[1]
     inputs = _spectrum(xp, x, lengths).reshape(n, groups, ins, *_half(lengths))
-    spread = _spread(xp, w, [axis.dilation for axis in axes])
-    weights = _spectrum(xp, spread, lengths).conj()
+    dilated = _dilate(xp, w, [axis.dilation for axis in axes])
+    weights = _spectrum(xp, dilated, lengths).conj()
     weights = weights.reshape(groups, outs, ins, *_half(lengths))
     product = _products(xp, weights, inputs.transpose(1, 2, 0, *range(3, 3 + count)), count)
-    made = xp.fft.irfftn(product, s=tuple(lengths), axes=tuple(range(-count, 0)))
+    result = xp.fft.irfftn(product, s=tuple(lengths), axes=tuple(range(-count, 0)))
     for i, axis in enumerate(axes):
         positions = xp.arange(axis.windows) * axis.stride - axis.low
-        made = _taken(xp, made, 3 + i, positions, (-_window_reach(axis), axis.n - 1))
-    made = made.transpose(2, 0, 1, *range(3, 3 + count))
-    return made.reshape(n, groups * outs, *made.shape[3:])
+        result = _take_modulo(xp, result, 3 + i, positions, (-_window_reach(axis), axis.n - 1))
+    result = result.transpose(2, 0, 1, *range(3, 3 + count))
+    return result.reshape(n, groups * outs, *result.shape[3:])
 
 
 def fft_input(xp: Any, g: Any, w: Any, axes: Sequence[Axis], groups: int) -> Any:
@@ -212,22 +212,22 @@ def fft_input(xp: Any, g: Any, w: Any, axes: Sequence[Axis], groups: int) -> Any
     count = len(axes)
     lengths = [_length(_stride_reach(axis) + _window_reach(axis) + 1) for axis in axes]
     n, outs, ins = g.shape[0], w.shape[0] // groups, w.shape[1]
-    spread = _spread(xp, g, [axis.stride for axis in axes])
-    cotangent = _spectrum(xp, spread, lengths).reshape(n, groups, outs, *_half(lengths))
-    spread = _spread(xp, w, [axis.dilation for axis in axes])
-    weights = _spectrum(xp, spread, lengths)
+    dilated = _dilate(xp, g, [axis.stride for axis in axes])
+    cotangent = _spectrum(xp, dilated, lengths).reshape(n, groups, outs, *_half(lengths))
+    dilated = _dilate(xp, w, [axis.dilation for axis in axes])
+    weights = _spectrum(xp, dilated, lengths)
     weights = weights.reshape(groups, outs, ins, *_half(lengths))
     rest = tuple(range(3, 3 + count))
     product = _products(
         xp, weights.transpose(0, 2, 1, *rest), cotangent.transpose(1, 2, 0, *rest), count
     )
-    made = xp.fft.irfftn(product, s=tuple(lengths), axes=tuple(range(-count, 0)))
+    result = xp.fft.irfftn(product, s=tuple(lengths), axes=tuple(range(-count, 0)))
     for i, axis in enumerate(axes):
         reach = _stride_reach(axis) + _window_reach(axis)
         positions = xp.arange(axis.n) + axis.low
-        made = _taken(xp, made, 3 + i, positions, (0, reach))
-    made = made.transpose(2, 0, 1, *rest)
-    return made.reshape(n, groups * ins, *made.shape[3:])
+        result = _take_modulo(xp, result, 3 + i, positions, (0, reach))
+    result = result.transpose(2, 0, 1, *rest)
+    return result.reshape(n, groups * ins, *result.shape[3:])
 
 
 def fft_weight(xp: Any, x: Any, g: Any, axes: Sequence[Axis], groups: int) -> Any:
@@ -236,18 +236,18 @@ def fft_weight(xp: Any, x: Any, g: Any, axes: Sequence[Axis], groups: int) -> An
     lengths = [_length(axis.n + _stride_reach(axis)) for axis in axes]
     n, ins, outs = x.shape[0], x.shape[1] // groups, g.shape[1] // groups
     inputs = _spectrum(xp, x, lengths).reshape(n, groups, ins, *_half(lengths))
-    spread = _spread(xp, g, [axis.stride for axis in axes])
-    cotangent = _spectrum(xp, spread, lengths).conj()
+    dilated = _dilate(xp, g, [axis.stride for axis in axes])
+    cotangent = _spectrum(xp, dilated, lengths).conj()
     cotangent = cotangent.reshape(n, groups, outs, *_half(lengths))
     rest = tuple(range(3, 3 + count))
     product = _products(
         xp, cotangent.transpose(1, 2, 0, *rest), inputs.transpose(1, 0, 2, *rest), count
     )
-    made = xp.fft.irfftn(product, s=tuple(lengths), axes=tuple(range(-count, 0)))
+    result = xp.fft.irfftn(product, s=tuple(lengths), axes=tuple(range(-count, 0)))
     for i, axis in enumerate(axes):
         positions = xp.arange(axis.window) * axis.dilation - axis.low
-        made = _taken(xp, made, 3 + i, positions, (-_stride_reach(axis), axis.n - 1))
-    return made.reshape(groups * outs, ins, *made.shape[3:])
+        result = _take_modulo(xp, result, 3 + i, positions, (-_stride_reach(axis), axis.n - 1))
+    return result.reshape(groups * outs, ins, *result.shape[3:])
 
 
 def _half(lengths: Sequence[int]) -> tuple[int, ...]:
@@ -257,7 +257,7 @@ def _half(lengths: Sequence[int]) -> tuple[int, ...]:
 # Winograd: the transpose of stride 1 is a convolution with the window turned around.
 
 
-def turned(w: Any, groups: int) -> Any:
+def exchange_and_flip(w: Any, groups: int) -> Any:
     """Return weights with input and result exchanged and the window turned around."""
     outs, ins = w.shape[0] // groups, w.shape[1]
     grouped = w.reshape(groups, outs, ins, *w.shape[2:]).swapaxes(1, 2)
@@ -273,7 +273,7 @@ def reverse(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     )
 
 
-def _named(xp: Any, algorithm: str) -> str:
+def _algorithm(xp: Any, algorithm: str) -> str:
     """Return the algorithm of an array expression where the choice was left open."""
     return "im2col" if algorithm == "auto" and xp is not np else algorithm
 
@@ -286,9 +286,9 @@ def forward(
         return xp.zeros((x.shape[0], w.shape[0], *[axis.windows for axis in axes]), x.dtype)
     if algorithm in TILES:
         return winograd.forward(xp, x, w, axes, groups, TILES[algorithm])
-    algorithm = _named(xp, algorithm)
-    chosen = {"im2col": im2col_forward, "fft": fft_forward}.get(algorithm, direct_forward)
-    return chosen(xp, x, w, axes, groups)
+    algorithm = _algorithm(xp, algorithm)
+    function = {"im2col": im2col_forward, "fft": fft_forward}.get(algorithm, direct_forward)
+    return function(xp, x, w, axes, groups)
 
 
 def to_input(
@@ -299,10 +299,12 @@ def to_input(
         return xp.zeros((g.shape[0], groups * w.shape[1], *[axis.n for axis in axes]), g.dtype)
     if algorithm in TILES:
         turned_axes = reverse(axes)
-        return winograd.forward(xp, g, turned(w, groups), turned_axes, groups, TILES[algorithm])
-    algorithm = _named(xp, algorithm)
-    chosen = {"im2col": im2col_input, "fft": fft_input}.get(algorithm, direct_input)
-    return chosen(xp, g, w, axes, groups)
+        return winograd.forward(
+            xp, g, exchange_and_flip(w, groups), turned_axes, groups, TILES[algorithm]
+        )
+    algorithm = _algorithm(xp, algorithm)
+    function = {"im2col": im2col_input, "fft": fft_input}.get(algorithm, direct_input)
+    return function(xp, g, w, axes, groups)
 
 
 def to_weight(
@@ -314,6 +316,6 @@ def to_weight(
         return xp.zeros((g.shape[1], x.shape[1] // groups, *window), x.dtype)
     if algorithm in TILES:
         return winograd.weight(xp, x, g, axes, groups, TILES[algorithm])
-    algorithm = _named(xp, algorithm)
-    chosen = {"im2col": im2col_weight, "fft": fft_weight}.get(algorithm, direct_weight)
-    return chosen(xp, x, g, axes, groups)
+    algorithm = _algorithm(xp, algorithm)
+    function = {"im2col": im2col_weight, "fft": fft_weight}.get(algorithm, direct_weight)
+    return function(xp, x, g, axes, groups)

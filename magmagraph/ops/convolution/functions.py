@@ -56,7 +56,7 @@ def operands(
     x: Any,
     w: Any,
     layout: str | None,
-    wanted: int | None,
+    spatial_count: int | None,
     forms: tuple[str, str],
 ) -> tuple[Call, bool]:
     """Return the call on operands whose axes fit, and whether channels are last.
@@ -65,7 +65,7 @@ def operands(
     """
     left, right = floating_pair(x, w)
     call = Call(record, (left, right))
-    count = spatial_axes(call, left.ndim, wanted)
+    count = spatial_axes(call, left.ndim, spatial_count)
     last = channels_last(call, layout, count)
     if right.ndim != count + 2:
         raise call.shape_error(f"weights of {right.ndim} axes", need=f"{count + 2}: {forms[last]}")
@@ -83,10 +83,10 @@ def convolve(
     layout: str | None,
     algorithm: str,
     bias: Any,
-    wanted: int | None,
+    spatial_count: int | None,
 ) -> Node:
     """Return the node of a convolution; errors speak for `record`."""
-    call, last = operands(record, x, w, layout, wanted, _FORMS)
+    call, last = operands(record, x, w, layout, spatial_count, _FORMS)
     left, right = call.inputs
     outs, ins, window_shape = split_weight(right.shape, last)
     _, channels, spatial = split(left.shape, last)
@@ -116,17 +116,17 @@ def convolve(
 
 def with_bias(call: Call, node: Node, bias: Any, last: bool) -> Node:
     """Add one number for each channel of a result."""
-    given = as_node(bias)
+    bias_node = as_node(bias)
     channels = split(node.shape, last)[1]
-    if given.ndim != 1:
-        raise call.shape_error(f"a bias of {given.ndim} axes", need="one: a number per result")
-    if dims.unify(given.shape[0], channels, call.constraints) is None:
+    if bias_node.ndim != 1:
+        raise call.shape_error(f"a bias of {bias_node.ndim} axes", need="one: a number per result")
+    if dims.unify(bias_node.shape[0], channels, call.constraints) is None:
         raise call.shape_error(
-            f"a bias of {given.shape[0]} numbers for {channels} results", need="one per result"
+            f"a bias of {bias_node.shape[0]} numbers for {channels} results", need="one per result"
         )
     count = node.ndim - 2
-    shape = given.shape if last else (given.shape[0], *(1,) * count)
-    return add(*floating_pair(node, reshape(given, shape)))
+    shape = bias_node.shape if last else (bias_node.shape[0], *(1,) * count)
+    return add(*floating_pair(node, reshape(bias_node, shape)))
 
 
 @documented
@@ -249,7 +249,7 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
 def reference_slide(
     n: int, k: int, stride: int, padding: Any, dilation: int
 ) -> tuple[int, int, int]:
-    """Return the padding before, behind, and the windows of one axis."""
+    """Return the padding before and after one axis, and its number of windows."""
     reach = dilation * (k - 1) + 1
     if padding == "same":
         windows = -(-n // stride)
@@ -259,9 +259,9 @@ def reference_slide(
     return int(before), int(behind), (n + int(before) + int(behind) - reach) // stride + 1
 
 
-def per_axis(given: Any, count: int) -> list[Any]:
+def per_axis(argument: Any, count: int) -> list[Any]:
     """Return an argument as one entry per spatial axis."""
-    return list(given) if isinstance(given, (tuple, list)) else [given] * count
+    return list(argument) if isinstance(argument, (tuple, list)) else [argument] * count
 
 
 def reference(

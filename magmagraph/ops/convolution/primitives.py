@@ -184,28 +184,28 @@ def _forward(xp: Any, x: Any, w: Any, **attrs: Any) -> Any:
     last = attrs["channels_last"]
     x, w = _first(xp, x, last), _weight_first(xp, w, attrs)
     axes = _axes(x.shape[2:], w.shape[2:], attrs["extents"], attrs)
-    made = expressions.forward(xp, x, w, axes, attrs["groups"], attrs["algorithm"])
-    return xp.moveaxis(made, 1, -1) if last else made
+    result = expressions.forward(xp, x, w, axes, attrs["groups"], attrs["algorithm"])
+    return xp.moveaxis(result, 1, -1) if last else result
 
 
 def _input(xp: Any, g: Any, w: Any, **attrs: Any) -> Any:
     last = attrs["channels_last"]
     g, w = _first(xp, g, last), _weight_first(xp, w, attrs)
     axes = _axes(attrs["extents"], w.shape[2:], g.shape[2:], attrs)
-    made = expressions.to_input(xp, g, w, axes, attrs["groups"], attrs["algorithm"])
-    return xp.moveaxis(made, 1, -1) if last else made
+    result = expressions.to_input(xp, g, w, axes, attrs["groups"], attrs["algorithm"])
+    return xp.moveaxis(result, 1, -1) if last else result
 
 
 def _weight(xp: Any, x: Any, g: Any, **attrs: Any) -> Any:
     last = attrs["channels_last"]
     x, g = _first(xp, x, last), _first(xp, g, last)
     axes = _axes(x.shape[2:], attrs["extents"], g.shape[2:], attrs)
-    made = expressions.to_weight(xp, x, g, axes, attrs["groups"], attrs["algorithm"])
+    result = expressions.to_weight(xp, x, g, axes, attrs["groups"], attrs["algorithm"])
     if not last:
-        return made
+        return result
     if puts_outs_first(attrs):
-        return xp.moveaxis(made, 1, -1)
-    return made.transpose(*range(2, made.ndim), 1, 0)
+        return xp.moveaxis(result, 1, -1)
+    return result.transpose(*range(2, result.ndim), 1, 0)
 
 
 def _rounded(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -340,7 +340,7 @@ FEWEST_COLUMNS = 128  # results of a product of patches, where there are as many
 MOST_COLUMNS = 4096
 ROUND_ELEMENTS = 1 << 21  # of the images that are packed at a time, where they are small
 TILE_ELEMENTS = 1 << 18  # of the transformed tiles that a thread holds at a time
-TABLE_BYTES = 8192  # of alignment and slack beside tables, weights and images
+TABLE_BYTES = 8192  # of alignment and slack, besides tables, weights and images
 LANES = 16  # the most elements of a vector
 
 
@@ -401,8 +401,8 @@ def default_algorithm(node: Node) -> str:
 
 def algorithm_of(node: Node) -> str:
     """Return the algorithm that a node runs by."""
-    asked: str = node.attrs["algorithm"]
-    return default_algorithm(node) if asked == "auto" else asked
+    algorithm: str = node.attrs["algorithm"]
+    return default_algorithm(node) if algorithm == "auto" else algorithm
 
 
 def algorithms(node: Node) -> tuple[str, ...]:
@@ -418,14 +418,14 @@ def algorithms(node: Node) -> tuple[str, ...]:
     few = e.groups > 1 and _narrower(e) < FEWEST_CHANNELS
     if few or any(isinstance(k, Dim) for k in e.window):
         return (first,)
-    found = ["direct", "im2col"]
+    names = ["direct", "im2col"]
     if applies(list(zip(e.window, e.strides, e.dilation, strict=True))):
-        found.append("winograd-2x2")
+        names.append("winograd-2x2")
     if _plain(e, node) and _narrower(e) < (DIRECT_WIDE if wide_vectors() else DIRECT_NARROW):
         # With next to no results direct sums have nothing to share what they read with.
         lonely = direction_of(node) == "input" and _fewest(e.ins) < FEWEST_CHANNELS
-        found = ["direct", "im2col"] if lonely else ["direct"]
-    return (first, *[name for name in found if name != first])
+        names = ["direct", "im2col"] if lonely else ["direct"]
+    return (first, *[name for name in names if name != first])
 
 
 def direction_of(node: Node) -> str:
@@ -448,7 +448,7 @@ def scratch(node: Node, threads: int) -> Extent:
 
 
 def _plain(e: Extents, node: Node) -> bool:
-    """Return whether a node is of the kind that was measured: one group, lines that lie in order.
+    """Return whether measurements cover a node: one group, contiguous lines.
 
     And of the kind that needs patches at all: a window of more than one element.
     """
@@ -475,10 +475,10 @@ def _patches(e: Extents, threads: int) -> Extent:
     if _pointwise(e):
         return 0
     rows = e.ins * e.taps
-    wanted = FEWEST_COLUMNS
+    most_columns = FEWEST_COLUMNS
     if isinstance(rows, int):
-        wanted = min(max(PATCH_ELEMENTS // max(1, rows), FEWEST_COLUMNS), MOST_COLUMNS)
-    columns = dims.minimum(e.batch * dims.size(e.windows), wanted)
+        most_columns = min(max(PATCH_ELEMENTS // max(1, rows), FEWEST_COLUMNS), MOST_COLUMNS)
+    columns = dims.minimum(e.batch * dims.size(e.windows), most_columns)
     return threads * columns * (rows + e.outs) + LANES
 
 
@@ -529,14 +529,14 @@ def _tiles(e: Extents, node: Node, threads: int, tile: int) -> Extent:
     groups = 1 if direction_of(node) == "weight" else e.groups
     weights = groups * elements * e.ins * e.outs
     both = e.ins + e.outs
-    wanted = LANES
+    tile_count = LANES
     if isinstance(both, int):
-        wanted = max(LANES, TILE_ELEMENTS // max(1, both * elements) // LANES * LANES)
+        tile_count = max(LANES, TILE_ELEMENTS // max(1, both * elements) // LANES * LANES)
     extents = e.inputs if direction_of(node) == "input" else e.windows
     count = e.batch
     for extent in extents:
         count = count * dims.ceil_div(extent, tile)
-    chunk = dims.ceil_div(dims.minimum(count, wanted), LANES) * LANES
+    chunk = dims.ceil_div(dims.minimum(count, tile_count), LANES) * LANES
     return weights + threads * (both * elements * chunk + LANES) + 2 * LANES
 
 

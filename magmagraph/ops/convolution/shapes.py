@@ -46,14 +46,14 @@ class Sliding(NamedTuple):
     extents: Shape
 
 
-def spatial_axes(call: Call, ndim: int, wanted: int | None = None) -> int:
+def spatial_axes(call: Call, ndim: int, spatial_count: int | None = None) -> int:
     """Return the number of spatial axes of an operand with batch and channels."""
     count = ndim - 2
-    if wanted is not None and count != wanted:
-        hint = "mg.expand_dims(x, 0) adds a batch of one" if count == wanted - 1 else None
+    if spatial_count is not None and count != spatial_count:
+        hint = "mg.expand_dims(x, 0) adds a batch of one" if count == spatial_count - 1 else None
         raise call.shape_error(
             f"an operand of {ndim} axes",
-            need=f"{wanted + 2}: batch, channels and {wanted} spatial",
+            need=f"{spatial_count + 2}: batch, channels and {spatial_count} spatial",
             hint=hint,
         )
     if count not in LAYOUTS:
@@ -75,27 +75,27 @@ def channels_last(call: Call, layout: str | None, count: int) -> bool:
     return layout == LAYOUTS[count][1]
 
 
-def numbers(call: Call, given: Any, count: int, name: str, least: int) -> tuple[int, ...]:
+def numbers(call: Call, argument: Any, count: int, name: str, least: int) -> tuple[int, ...]:
     """Return one int per spatial axis from an int or a sequence of them."""
-    values = (given,) * count if isinstance(given, (int, np.integer)) else given
+    values = (argument,) * count if isinstance(argument, (int, np.integer)) else argument
     if (
         not isinstance(values, Sequence)
         or isinstance(values, str)
         or not all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in values)
     ):
-        raise call.dtype_error(f"{name}={given!r}", need=f"an int, or {count} of them")
+        raise call.dtype_error(f"{name}={argument!r}", need=f"an int, or {count} of them")
     if len(values) != count:
         raise call.shape_error(
-            f"{name}={given!r} for {count} spatial axes", need=f"an int, or {count} of them"
+            f"{name}={argument!r} for {count} spatial axes", need=f"an int, or {count} of them"
         )
     if any(v < least for v in values):
-        raise call.shape_error(f"{name}={given!r}", need=f"at least {least} along every axis")
+        raise call.shape_error(f"{name}={argument!r}", need=f"at least {least} along every axis")
     return tuple(int(v) for v in values)
 
 
 def window_extents(call: Call, extents: Sequence[Extent], what: str) -> tuple[int, ...]:
     """Return the extents of a window, which are ints of at least 1."""
-    found: list[int] = []
+    sizes: list[int] = []
     for extent in extents:
         if isinstance(extent, Dim):
             raise call.shape_error(
@@ -104,8 +104,8 @@ def window_extents(call: Call, extents: Sequence[Extent], what: str) -> tuple[in
             )
         if extent < 1:
             raise call.shape_error(f"{what} has the extents {tuple(extents)}", need="at least 1")
-        found.append(extent)
-    return tuple(found)
+        sizes.append(extent)
+    return tuple(sizes)
 
 
 def paddings(
@@ -156,17 +156,17 @@ def slide(
     """
     count = len(window)
     strides = numbers(call, stride, count, "stride", 1)
-    spread = numbers(call, dilation, count, "dilation", 1)
+    dilations = numbers(call, dilation, count, "dilation", 1)
     pairs = paddings(call, padding, count)
     low: list[Extent] = []
-    made: list[Extent] = []
-    for axis, (n, k, s, d) in enumerate(zip(extents, window, strides, spread, strict=True)):
+    results: list[Extent] = []
+    for axis, (n, k, s, d) in enumerate(zip(extents, window, strides, dilations, strict=True)):
         reach = d * (k - 1) + 1
         if isinstance(pairs, str):
             windows = dims.ceil_div(n, s)
             total = dims.maximum((windows - 1) * s + reach - n, 0)
             low.append(dims.floor_div(total, 2))
-            made.append(windows)
+            results.append(windows)
             continue
         before, behind = pairs[axis]
         padded = n + before + behind
@@ -178,8 +178,8 @@ def slide(
                 hint="padding='same'",
             )
         low.append(before)
-        made.append(dims.floor_div(padded - reach, s) + 1)
-    return Sliding(strides, spread, tuple(low), tuple(made))
+        results.append(dims.floor_div(padded - reach, s) + 1)
+    return Sliding(strides, dilations, tuple(low), tuple(results))
 
 
 def split(shape: Shape, last: bool) -> tuple[Extent, Extent, Shape]:
@@ -268,11 +268,11 @@ Slices = tuple[slice, ...]
 
 
 def taps(axes: Sequence[Axis]) -> list[tuple[tuple[int, ...], Slices, Slices]]:
-    """Return every element of the window, the results it is inside for, and what it meets there."""
-    found: list[tuple[tuple[int, ...], Slices, Slices]] = []
+    """Return each window element, the results that use it, and the input region it reads."""
+    entries: list[tuple[tuple[int, ...], Slices, Slices]] = []
     for tap in np.ndindex(*[axis.window for axis in axes]):
         pairs = [axis.inside(k) for axis, k in zip(axes, tap, strict=True)]
         results = tuple(pair[0] for pair in pairs)
         if all(part.stop > part.start for part in results):
-            found.append((tap, results, tuple(pair[1] for pair in pairs)))
-    return found
+            entries.append((tap, results, tuple(pair[1] for pair in pairs)))
+    return entries

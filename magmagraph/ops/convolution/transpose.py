@@ -44,9 +44,9 @@ def _convolve(
     layout: str | None,
     algorithm: str,
     bias: Any,
-    wanted: int | None,
+    spatial_count: int | None,
 ) -> Node:
-    call, last = operands(record, x, w, layout, wanted, _FORMS)
+    call, last = operands(record, x, w, layout, spatial_count, _FORMS)
     left, right = call.inputs
     count = left.ndim - 2
     # What is the input here is the result of the convolution that this is the transpose of.
@@ -60,13 +60,13 @@ def _convolve(
         )
     window = window_extents(call, window_shape, "the window")
     strides = numbers(call, stride, count, "stride", 1)
-    spread = numbers(call, dilation, count, "dilation", 1)
+    dilations = numbers(call, dilation, count, "dilation", 1)
     extra = numbers(call, output_padding, count, "output_padding", 0)
     pairs = paddings(call, padding, count)
     low: list[Extent] = []
     extents: list[Extent] = []
     for axis, (n, k, s, d, more) in enumerate(
-        zip(spatial, window, strides, spread, extra, strict=True)
+        zip(spatial, window, strides, dilations, extra, strict=True)
     ):
         reach = d * (k - 1) + 1
         if more >= max(s, d):
@@ -90,12 +90,12 @@ def _convolve(
             )
         low.append(before)
         extents.append(extent)
-    sliding = Sliding(strides, spread, tuple(low), tuple(extents))
+    sliding = Sliding(strides, dilations, tuple(low), tuple(extents))
     node = CONVOLUTION_INPUT(
         left,
         right,
         strides=strides,
-        dilation=spread,
+        dilation=dilations,
         low=sliding.low,
         extents=sliding.extents,
         groups=parts,
@@ -226,8 +226,8 @@ def reference(
     last = layout is not None and layout.endswith("C")
     if last:
         x, w = np.moveaxis(x, -1, 1), np.moveaxis(w, (-1, -2), (0, 1))
-    strides, spread = per_axis(stride, count), per_axis(dilation, count)
-    reaches = [d * (k - 1) + 1 for d, k in zip(spread, w.shape[2:], strict=True)]
+    strides, dilations = per_axis(stride, count), per_axis(dilation, count)
+    reaches = [d * (k - 1) + 1 for d, k in zip(dilations, w.shape[2:], strict=True)]
     ins, outs = x.shape[1] // groups, w.shape[1]
     sizes = [max(n - 1, 0) * s + r for n, s, r in zip(x.shape[2:], strides, reaches, strict=True)]
     more = per_axis(output_padding, count)
@@ -236,24 +236,24 @@ def reference(
     for place in itertools.product(*map(range, x.shape[2:])):
         cut = tuple(
             slice(p * s, p * s + r, d)
-            for p, s, r, d in zip(place, strides, reaches, spread, strict=True)
+            for p, s, r, d in zip(place, strides, reaches, dilations, strict=True)
         )
         for g in range(groups):
             element = x[(slice(None), slice(g * ins, (g + 1) * ins), *place)]
             part = np.tensordot(element, w[g * ins : (g + 1) * ins], 1)
             whole[(slice(None), slice(g * outs, (g + 1) * outs), *cut)] += part
-    kept = []
+    kept_slices = []
     for size, n, s, r, e, pad in zip(
         sizes, x.shape[2:], strides, reaches, more, per_axis(padding, count)
         if not isinstance(padding, str) else [padding] * count, strict=True,
     ):
         if pad == "same":
             before = max(r - s, 0) // 2
-            kept.append(slice(before, before + n * s + e))
+            kept_slices.append(slice(before, before + n * s + e))
         else:
             before, behind = (0, 0) if pad == "valid" else np.broadcast_to(pad, 2)
-            kept.append(slice(int(before), size - int(behind) + e))
-    result = whole[(slice(None), slice(None), *kept)]
+            kept_slices.append(slice(int(before), size - int(behind) + e))
+    result = whole[(slice(None), slice(None), *kept_slices)]
     if bias is not None:
         result = result + np.reshape(bias, (-1, *(1,) * count))
     return np.moveaxis(result, 1, -1) if last else result  # fmt: skip

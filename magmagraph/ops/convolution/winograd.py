@@ -113,13 +113,13 @@ def _tiles(xp: Any, x: Any, axes: Sequence[Axis], tile: int) -> Any:
     sizes = [count * tile + TAPS - 1 for count in counts]
     padded = xp.zeros((*x.shape[:2], *sizes), x.dtype)
     inside = []
-    taken = []
+    source = []
     for axis, size in zip(axes, sizes, strict=True):
         first = max(0, -axis.low)
         stop = max(first, min(axis.n, size - axis.low))
         inside.append(slice(first + axis.low, stop + axis.low))
-        taken.append(slice(first, stop))
-    padded[(slice(None), slice(None), *inside)] = x[(slice(None), slice(None), *taken)]
+        source.append(slice(first, stop))
+    padded[(slice(None), slice(None), *inside)] = x[(slice(None), slice(None), *source)]
     n, c, down, right = padded.strides
     return xp.lib.stride_tricks.as_strided(
         padded,
@@ -153,8 +153,8 @@ def forward(xp: Any, x: Any, w: Any, axes: Sequence[Axis], groups: int, tile: in
     weights = (g @ w @ g.T).reshape(groups, outs // groups, ins, width * width)
     products = weights.transpose(3, 0, 1, 2) @ inputs
     products = products.reshape(width, width, outs, n, down, right).transpose(3, 2, 4, 5, 0, 1)
-    made = a @ products @ a.T  # (batch, outs, down, right, tile, tile)
-    whole = made.transpose(0, 1, 2, 4, 3, 5).reshape(n, outs, down * tile, right * tile)
+    by_tile = a @ products @ a.T  # (batch, outs, down, right, tile, tile)
+    whole = by_tile.transpose(0, 1, 2, 4, 3, 5).reshape(n, outs, down * tile, right * tile)
     return whole[:, :, : axes[0].windows, : axes[1].windows]
 
 

@@ -40,7 +40,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     array([ True, False])
     """
     x, y = floating_pair(a, b)
-    if x.dtype.itemsize < 4:  # tolerances are below what 16-bit floats tell apart
+    if x.dtype.itemsize < 4:  # tolerances are finer than 16-bit floats
         x, y = cast(x, np.float32), cast(y, np.float32)
     near = less_equal(absolute(subtract(x, y)), add(atol, multiply(rtol, absolute(y))))
     result = logical_or(logical_and(near, isfinite(y)), equal(x, y))

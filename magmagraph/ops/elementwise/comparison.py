@@ -299,7 +299,7 @@ WHERE = Op(
         reference=np.where,
     ),
     numerics="exact",
-    onnx=onnx_pairs.Pairs("Where", onnx_pairs.chosen),
+    onnx=onnx_pairs.Pairs("Where", onnx_pairs.pairs_where),
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

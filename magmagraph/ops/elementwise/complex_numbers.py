@@ -210,7 +210,7 @@ def _made_type(call: Call, re: Type, im: Type) -> Type:
     return Type(complex_dtype(dtype), call.broadcast(re.shape, im.shape))
 
 
-def _made(xp: Any, re: Any, im: Any) -> Any:
+def _from_parts(xp: Any, re: Any, im: Any) -> Any:
     dtype = np.complex128 if re.dtype == np.float64 else np.complex64
     result = xp.empty(np.broadcast_shapes(re.shape, im.shape), dtype=dtype)
     result.real, result.imag = re, im
@@ -222,7 +222,7 @@ MAKE_COMPLEX = Op(
     kind=Kind.ELEMENTWISE,
     onnx=onnx_pairs.Pairs("", onnx_pairs.of_real),
     rule=_made_type,
-    evaluate=_made,
+    evaluate=_from_parts,
     # Re(c (da + i db)) is Re(c) da - Im(c) db.
     gradient=lambda node, c: (real(c), -imag(c)),
     function=complex,

@@ -110,7 +110,7 @@ LDEXP = Op(
 
 
 def _exponent_written(x: Node) -> Node:
-    """Round the logarithm, and correct it by what is left after a division by that power of two.
+    """Round the logarithm, and correct it by the remainder of a division by that power of two.
 
     Numbers below the smallest normal one are first made larger, and then have their full digits.
     """
@@ -200,7 +200,7 @@ def _log_sum(name: str, base: str, unit: str, example: str) -> Any:
 
     def gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
         x, y = node.inputs
-        # Infinities that are equal have no difference; they share alike.
+        # Equal infinities have no difference; each gets half.
         apart = where(logical_and(equal(x, y), isinf(x)), 0.0, subtract(x, y))
         first = sigmoid(multiply(apart, scale))
         return cotangent * first, cotangent * sigmoid(multiply(apart, -scale))

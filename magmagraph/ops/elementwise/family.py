@@ -189,14 +189,14 @@ def number_pair(x: Any, y: Any) -> tuple[Node, ...]:
     return tuple(cast(node, np.int8) for node in nodes)
 
 
-def _computed_in(name: str, wanted: Node, *nodes: Node) -> tuple[Node, ...]:
-    """Return operands, or raise where the function takes none of the dtype that is wanted."""
-    if nodes[0].dtype != wanted.dtype:
+def _computed_in(name: str, target: Node, *nodes: Node) -> tuple[Node, ...]:
+    """Return operands, or raise if the function does not take the target's dtype."""
+    if nodes[0].dtype != target.dtype:
         raise DTypeError(
             message(
-                f"{name}: dtype={wanted.dtype.name}, in which it is not computed",
+                f"{name}: dtype={target.dtype.name}, in which it is not computed",
                 need=f"a dtype such as {nodes[0].dtype.name}",
-                hint=f"mg.cast of the result to {wanted.dtype.name}",
+                hint=f"mg.cast of the result to {target.dtype.name}",
             )
         )
     return nodes
@@ -324,8 +324,8 @@ def unary(
     def function(x: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
             return applied(operand(x))
-        (given,) = converted(name, (x,), dtype, casting)
-        return applied(*_computed_in(name, given, operand(given)))
+        (node,) = converted(name, (x,), dtype, casting)
+        return applied(*_computed_in(name, node, operand(node)))
 
     def test(x: Any) -> Node:
         return op(operand(x))
@@ -396,8 +396,8 @@ def binary(
     def function(x: Any, y: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
             return op(*operands(x, y))
-        given = converted(name, (x, y), dtype, casting)
-        return op(*_computed_in(name, given[0], *operands(*given)))
+        nodes = converted(name, (x, y), dtype, casting)
+        return op(*_computed_in(name, nodes[0], *operands(*nodes)))
 
     def test(x: Any, y: Any) -> Node:
         return op(*operands(x, y))

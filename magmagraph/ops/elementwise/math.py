@@ -85,7 +85,7 @@ def _function(
     )
 
 
-# Exponentials and logarithms: they magnify or bury the errors of what they are taken of.
+# Exponentials and logarithms: they magnify or hide the errors of their operands.
 
 exp, EXP = _function(
     "exp",
@@ -415,20 +415,20 @@ def angle(z: Any, deg: bool = False) -> Node:
     """
     node = inexact(z)
     if is_complex(node.dtype):
-        turned = ANGLE(node)
+        radians = ANGLE(node)
     else:
         # At 0 the gradient of arctan2 has no value: it ends there.
-        turned = arctan2(
+        radians = arctan2(
             zero_part(node, node.dtype), where(equal(node, 0), stop_gradient(node), node)
         )
-    return turned * (180.0 / np.pi) if deg else turned
+    return radians * (180.0 / np.pi) if deg else radians
 
 
 def _angle_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     z = node.inputs[0]
     none = equal(z, 0)
-    turned = divide(multiply(cast(cotangent, z.dtype), -1.0j), where(none, 1, z))
-    return (where(none, 0, turned),)
+    rotated = divide(multiply(cast(cotangent, z.dtype), -1.0j), where(none, 1, z))
+    return (where(none, 0, rotated),)
 
 
 def _angle_written(z: Node) -> Node:

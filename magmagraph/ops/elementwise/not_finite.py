@@ -1,4 +1,4 @@
-"""Infinities and NaN: told, replaced, and passed over."""
+"""Infinities and NaN: test, replace and ignore them."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def sinc(x: Any) -> Node:
     for k in range(8, -1, -1):  # the next term is below 1e-19
         series = series * square + (-1.0) ** k / math.factorial(2 * k + 1)
     far = where(near, 1.0, node)
-    # Of what is left of the nearest whole number, which is exact: sin(pi x) is 0 where x is whole.
+    # Use the exact remainder of the nearest whole number: sin(pi x) is 0 for whole x.
     whole = stop_gradient(rint(far))
     sign = 1.0 - 2.0 * (whole - 2.0 * floor(whole * 0.5))
     wave = sign * sin(multiply(far - whole, math.pi))

@@ -58,10 +58,10 @@ def _in_line(to: onnx_forms.Target, node: Node, scale: str) -> tuple[str, dict[s
 
 def _write_quantized(to: onnx_forms.Target, node: Node, x: str, scale: str) -> str:
     values, unit = node.inputs
-    found = _in_line(to, node, scale)
+    line_and_axis = _in_line(to, node, scale)
     zero = to.constant(np.zeros((), np.int8))  # says that the result is int8
-    if found is not None:
-        line, axis = found
+    if line_and_axis is not None:
+        line, axis = line_and_axis
         zeros = to.add("Expand", zero, to.add("Shape", line)) if axis else zero
         return to.add("QuantizeLinear", x, line, zeros, **axis)
     if values.dtype.itemsize == 8:  # of which there is no such operator
@@ -73,9 +73,9 @@ def _write_quantized(to: onnx_forms.Target, node: Node, x: str, scale: str) -> s
 
 def _write_dequantized(to: onnx_forms.Target, node: Node, x: str, scale: str) -> str:
     values, unit = node.inputs
-    found = _in_line(to, node, scale) if values.dtype == _INT8 else None
-    if found is not None:
-        return to.add("DequantizeLinear", x, found[0], **found[1])
+    line_and_axis = _in_line(to, node, scale) if values.dtype == _INT8 else None
+    if line_and_axis is not None:
+        return to.add("DequantizeLinear", x, line_and_axis[0], **line_and_axis[1])
     return to.node(multiply(cast(values, unit.dtype), unit))
 
 

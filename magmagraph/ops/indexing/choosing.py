@@ -79,8 +79,8 @@ def choose(a: Any, choices: Operands, mode: str = "clip") -> Node:
         which = remainder(which, len(members))
     result = members[-1]
     for number in range(len(members) - 2, -1, -1):
-        chosen = equal(which, number) if number else less(which, 1)
-        result = where(chosen, members[number], result)
+        is_choice = equal(which, number) if number else less(which, 1)
+        result = where(is_choice, members[number], result)
     shape = call.broadcast(which.shape, *[member.shape for member in members])
     return broadcast_to(result, shape)
 

@@ -35,7 +35,7 @@ __all__ = [
 
 
 def sized(record: Op | Composite, operands: tuple[Node, ...], size: Any, instead: str) -> Extent:
-    """Return the extent that stands for a number of elements known only when the graph runs."""
+    """Return the extent for a number of elements known only at run time."""
     call = Call(record, operands)
     if size is None:
         raise call.shape_error(
@@ -52,13 +52,13 @@ def _found_type(call: Call, mask: Type, *, size: Extent) -> Type:
     return Type(INT64, (size,))
 
 
-def _found(xp: Any, mask: Any, *, size: int) -> Any:
+def _first_positions(xp: Any, mask: Any, *, size: int) -> Any:
     result = xp.empty((size,), np.int64)
-    _found_into(xp, result, mask, size=size)
+    _first_positions_into(xp, result, mask, size=size)
     return result
 
 
-def _found_into(xp: Any, target: Any, mask: Any, *, size: int) -> None:
+def _first_positions_into(xp: Any, target: Any, mask: Any, *, size: int) -> None:
     places = xp.flatnonzero(mask)[:size]
     target[: len(places)] = places
     target[len(places) :] = len(mask)
@@ -69,9 +69,9 @@ FOUND = Op(
     kind=Kind.INDEX,
     doc="The first positions of true elements; behind them the number of all elements.",
     rule=_found_type,
-    evaluate=_found,
-    onnx=onnx_forms.found,
-    kernel=Kernel(into=_found_into),
+    evaluate=_first_positions,
+    onnx=onnx_forms.nonzero_positions,
+    kernel=Kernel(into=_first_positions_into),
     no_gradient="integer valued",
     numerics="exact",
 )
@@ -122,12 +122,12 @@ def nonzero(a: Any, *, size: Any = None, fill_value: int = 0) -> tuple[Node, ...
         raise Call(NONZERO, (node,)).shape_error(
             "an operand without axes has no positions", need="at least one axis"
         )
-    found = []
+    positions = []
     for extent in reversed(node.shape):
         count = size_of(extent)
-        found.append(where(there, remainder(places, count), fill_value))
+        positions.append(where(there, remainder(places, count), fill_value))
         places = floor_divide(places, count)
-    return tuple(reversed(found))
+    return tuple(reversed(positions))
 
 
 @documented

@@ -42,7 +42,7 @@ def check_indices(call: Call, indices: Type, mode: str) -> None:
 
 
 def check_range(call: Call, indices: Node, axis: int, extent: Extent, mode: str) -> None:
-    """Refuse constant indices that lie outside of an axis whose extent is known."""
+    """Refuse constant indices outside an axis of known extent."""
     value = indices.attrs.get("value")
     if mode != "clip" or not isinstance(extent, int) or not is_integer(indices.dtype):
         return

@@ -41,8 +41,8 @@ def _sliced(call: Call, extent: Extent, key: builtins.slice) -> tuple[Extent, in
     """Return first position, step and number of elements that a slice takes of an axis."""
     start, stop, step = _bounds(call, key)
     if not any(isinstance(v, Dim) for v in (extent, start, stop)) and step:
-        taken = range(*builtins.slice(start, stop, step).indices(extent))
-        return taken.start, step, len(taken)
+        positions = range(*builtins.slice(start, stop, step).indices(extent))
+        return positions.start, step, len(positions)
     needs: list[dims.Constraint] = []
     count = dims.slice_extent(extent, start, stop, step, needs)
     return _first(extent, start, step, needs), step, count
@@ -74,10 +74,10 @@ def _position(call: Call, axis: int, extent: Extent, at: Extent) -> Extent:
 
 
 def known_array(value: Any) -> np.ndarray | None:
-    """Return the array that a constant, a list or an array holds; None of what is computed."""
+    """Return the array of a constant, a list or an array; None for a computed node."""
     if isinstance(value, Node):
-        known: np.ndarray | None = value.attrs["value"] if value.op is CONSTANT else None
-        return known
+        array: np.ndarray | None = value.attrs["value"] if value.op is CONSTANT else None
+        return array
     if isinstance(value, (list, tuple)) and holds_node(value):
         return None
     return constant(value).attrs["value"]  # type: ignore[no-any-return]
@@ -90,8 +90,8 @@ def known_mask(entry: Any) -> np.ndarray | None:
     if isinstance(entry, (bool, np.bool_)):
         return np.asarray(entry)
     if (isinstance(entry, list) and entry) or isinstance(entry, Node):
-        known = known_array(entry)
-        return known if known is not None and known.dtype == bool else None
+        array = known_array(entry)
+        return array if array is not None and array.dtype == bool else None
     return None
 
 
@@ -106,32 +106,32 @@ def positions_of_masks(call: Call, node: Node, key: Any) -> tuple[Node, Any]:
     masks = [known_mask(entry) for entry in entries]
     if all(mask is None for mask in masks):
         return node, key
-    taken = [
+    axis_counts = [
         mask.ndim if mask is not None else int(entry is not None and entry is not Ellipsis)
         for entry, mask in zip(entries, masks, strict=True)
     ]
-    total = builtins.sum(taken)
+    total = builtins.sum(axis_counts)
     if total > node.ndim:
         raise call.shape_error(f"subscripts of {total} axes for {node.ndim} axes")
     shape: list[Extent] = []
     left = list(node.shape)
-    found: list[Any] = []
-    for entry, mask, count in zip(entries, masks, taken, strict=True):
+    subscript: list[Any] = []
+    for entry, mask, count in zip(entries, masks, axis_counts, strict=True):
         if mask is None:
-            found.append(entry)
+            subscript.append(entry)
             count = node.ndim - total if entry is Ellipsis else count
             shape += left[:count]
         elif not count:
-            found.append(np.zeros(int(mask), np.int64))
+            subscript.append(np.zeros(int(mask), np.int64))
             shape.append(1)
         else:
-            found += np.nonzero(mask)
+            subscript += np.nonzero(mask)
             shape += [
                 call.unify(extent, of_mask, "extents of array and mask")
                 for extent, of_mask in zip(left, mask.shape, strict=False)
             ]
         left = left[count:]
-    return reshape(node, (*shape, *left)), tuple(found)
+    return reshape(node, (*shape, *left)), tuple(subscript)
 
 
 def _array_key(call: Call, entry: Any) -> Node | None:
@@ -162,10 +162,10 @@ def _expanded(call: Call, key: Any, ndim: int) -> tuple[list[Any], int | None]:
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
         raise call.shape_error("two Ellipses in one subscript", need="at most one")
-    taken = sum(e is not None and e is not Ellipsis for e in entries)
-    if taken > ndim:
-        raise call.shape_error(f"{taken} subscripts for {ndim} axes", need=f"at most {ndim}")
-    rest = [builtins.slice(None)] * (ndim - taken)
+    count = sum(e is not None and e is not Ellipsis for e in entries)
+    if count > ndim:
+        raise call.shape_error(f"{count} subscripts for {ndim} axes", need=f"at most {ndim}")
+    rest = [builtins.slice(None)] * (ndim - count)
     at = dots[0] if dots else len(entries)
     return [*entries[:at], *rest, *entries[at + 1 :]], dots[0] if dots else None
 
@@ -237,12 +237,12 @@ def selection(call: Call, node: Node, key: Any) -> Selection:
     )
 
 
-def cut_out(node: Node, chosen: Selection) -> Node:
+def cut_out(node: Node, region: Selection) -> Node:
     """Return the elements that the slices and ints of a subscript select."""
-    whole = all(isinstance(s, int) and s == 0 for s in chosen.starts) and set(chosen.steps) <= {1}
-    if not whole or chosen.counts != node.shape:
-        node = SLICE(node, starts=chosen.starts, steps=chosen.steps, shape=chosen.counts)
-    return reshape(node, chosen.shape)
+    whole = all(isinstance(s, int) and s == 0 for s in region.starts) and set(region.steps) <= {1}
+    if not whole or region.counts != node.shape:
+        node = SLICE(node, starts=region.starts, steps=region.steps, shape=region.counts)
+    return reshape(node, region.shape)
 
 
 @documented
@@ -273,14 +273,14 @@ def index(x: Any, key: Any, mode: str = "clip") -> Node:
     node = as_node(x)
     call = Call(INDEX, (node,))
     node, key = positions_of_masks(call, node, key)
-    chosen = selection(call, node, key)
-    node = cut_out(node, chosen)
-    return node if not chosen.arrays else _gathered(call, node, chosen, mode)
+    picked = selection(call, node, key)
+    node = cut_out(node, picked)
+    return node if not picked.arrays else _gathered(call, node, picked, mode)
 
 
-def _gathered(call: Call, node: Node, chosen: Selection, mode: str) -> Node:
-    axes = [axis for axis, _ in chosen.arrays]
-    positions = [each for _, each in chosen.arrays]
+def _gathered(call: Call, node: Node, selected: Selection, mode: str) -> Node:
+    axes = [axis for axis, _ in selected.arrays]
+    positions = [each for _, each in selected.arrays]
     axis, count = axes[0], len(axes)
     extents = [node.shape[each] for each in axes]
     for each, extent in zip(positions, extents, strict=True):
@@ -294,7 +294,7 @@ def _gathered(call: Call, node: Node, chosen: Selection, mode: str) -> Node:
         lines = (*node.shape[:axis], dims.size(tuple(extents)), *node.shape[axis + count :])
         result = take(reshape(node, lines), flat_positions(extents, positions, mode), axis)
     new = result.ndim - node.ndim + count
-    if chosen.together or not new:
+    if selected.together or not new:
         return result
     return moveaxis(result, tuple(range(axis, axis + new)), tuple(range(new)))
 

@@ -26,8 +26,8 @@ def put_in_order(xp: Any, target: Any, at: Any, rows: Any, how: str) -> None:
     where = places[order[ends]]
     combine = xp.minimum if how == "min" else xp.maximum
     least, most = values[order[starts]], values[order[ends]]  # NaN counts as the largest
-    found = xp.where(most != most, most, least) if how == "min" else most
-    flat[where] = combine(flat[where], found)
+    extreme = xp.where(most != most, most, least) if how == "min" else most
+    flat[where] = combine(flat[where], extreme)
     target[...] = flat.reshape(target.shape)  # itself, where it is contiguous
 
 

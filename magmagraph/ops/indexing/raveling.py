@@ -50,12 +50,12 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Node, ...
     check_range(call, node, 0, total, "clip")
     places = counted(node, total, "clip")
     columns = by_columns("unravel_index", order)
-    found = []
+    positions = []
     for extent in extents if columns else reversed(extents):
         count = size_of(extent)
-        found.append(remainder(places, count))
+        positions.append(remainder(places, count))
         places = floor_divide(places, count)
-    return tuple(found if columns else reversed(found))
+    return tuple(positions if columns else reversed(positions))
 
 
 @documented

@@ -34,7 +34,7 @@ __all__ = [
 # Elements.
 
 
-def _taken(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) -> Node:
+def _select(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) -> Node:
     """Return the elements along an axis where a line of bools holds."""
     places = FOUND(mask, size=size)
     extent = lines.shape[axis]
@@ -42,7 +42,7 @@ def _taken(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) ->
     if isinstance(extent, int) and not extent:
         return broadcast_to(fill, (*lines.shape[:axis], size, *lines.shape[axis + 1 :]))
     if not isinstance(extent, int):
-        # The axis may turn out empty. What is missing has the position behind the last element.
+        # The axis may turn out empty. Missing elements have the position after the last one.
         places = where(less(places, size_of(mask.shape[0])), places, size_of(extent))
         edge = broadcast_to(fill, (*lines.shape[:axis], 1, *lines.shape[axis + 1 :]))
         return take(concatenate([lines, edge], axis), places, axis)
@@ -69,25 +69,25 @@ def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -
     >>> mg.boolean_index(x, x > 0, size=3).eval()
     array([3., 4., 0.], dtype=float32)
     """
-    node, chosen = as_node(x), as_node(mask)
-    call = Call(BOOLEAN_INDEX, (node, chosen))
-    if chosen.dtype != BOOL:
+    node, mask_node = as_node(x), as_node(mask)
+    call = Call(BOOLEAN_INDEX, (node, mask_node))
+    if mask_node.dtype != BOOL:
         raise call.dtype_error(
-            f"a mask of dtype {chosen.dtype.name}", need="bool", hint="mg.not_equal(mask, 0)"
+            f"a mask of dtype {mask_node.dtype.name}", need="bool", hint="mg.not_equal(mask, 0)"
         )
-    if chosen.ndim > node.ndim:
-        raise call.shape_error(f"a mask of {chosen.ndim} axes for {node.ndim} axes")
-    for left, right in zip(node.shape, chosen.shape, strict=False):
+    if mask_node.ndim > node.ndim:
+        raise call.shape_error(f"a mask of {mask_node.ndim} axes for {node.ndim} axes")
+    for left, right in zip(node.shape, mask_node.shape, strict=False):
         call.unify(left, right, "extents of array and mask")
-    known = known_mask(chosen)
-    if size is None and known is not None:
-        return index(node, known)
+    bools = known_mask(mask_node)
+    if size is None and bools is not None:
+        return index(node, bools)
     extent = sized(
-        BOOLEAN_INDEX, (node, chosen), size, "mg.where(mask, x, 0), which keeps every position"
+        BOOLEAN_INDEX, (node, mask_node), size, "mg.where(mask, x, 0), which keeps every position"
     )
-    rest = node.shape[chosen.ndim :]
-    lines = reshape(node, (chosen.size, *rest))
-    return _taken(lines, ravel(chosen), 0, extent, fill_value)
+    rest = node.shape[mask_node.ndim :]
+    lines = reshape(node, (mask_node.size, *rest))
+    return _select(lines, ravel(mask_node), 0, extent, fill_value)
 
 
 @documented
@@ -118,16 +118,16 @@ def compress(
     axis = call.axis(axis, node.ndim)
     if mask.ndim != 1:
         raise call.shape_error(f"a condition of {mask.ndim} axes", need="one axis")
-    known = known_array(condition)
-    if size is not None or known is None:
+    bools = known_array(condition)
+    if size is not None or bools is None:
         extent = sized(COMPRESS, (mask, node), size, "mg.where, which keeps every position")
     if not dims.require(node.shape[axis], ">=", mask.shape[0], []):
         raise call.shape_error(
             f"a condition of {mask.shape[0]} elements for an axis of extent {node.shape[axis]}"
         )
-    if size is None and known is not None:
-        return take(node, np.flatnonzero(known), axis)
-    return _taken(node, mask, axis, extent, fill_value)
+    if size is None and bools is not None:
+        return take(node, np.flatnonzero(bools), axis)
+    return _select(node, mask, axis, extent, fill_value)
 
 
 @documented
@@ -147,8 +147,8 @@ def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) 
     >>> mg.extract(x > 2, x, size=2).eval()
     array([3, 4], dtype=int32)
     """
-    known = known_array(condition)
-    line = ravel(truth(condition)) if known is None else known.reshape(-1)
+    bools = known_array(condition)
+    line = ravel(truth(condition)) if bools is None else bools.reshape(-1)
     return compress(line, arr, size=size, fill_value=fill_value)
 
 
@@ -177,10 +177,10 @@ def isin(
     line = sort(ravel(others))
     count = line.shape[0]
     if isinstance(count, int) and not count:
-        found = less(searchsorted(line, node), 0)
+        present = less(searchsorted(line, node), 0)
     else:
-        found = equal(take(line, searchsorted(line, node), axis=0), node)
-    return truth(equal(found, False)) if invert else found
+        present = equal(take(line, searchsorted(line, node), axis=0), node)
+    return truth(equal(present, False)) if invert else present
 
 
 MASK = np.array([[True, False, True], [False, True, True]])
@@ -189,8 +189,8 @@ MASK = np.array([[True, False, True], [False, True, True]])
 def _compress_reference(
     condition: Any, a: np.ndarray, axis: int | None = None, size: int = 0, fill_value: Any = 0
 ) -> np.ndarray:
-    found = np.moveaxis(np.compress(condition, a, axis), axis or 0, 0)
-    return np.moveaxis(filled(found, size, fill_value), 0, axis or 0)
+    elements = np.moveaxis(np.compress(condition, a, axis), axis or 0, 0)
+    return np.moveaxis(filled(elements, size, fill_value), 0, axis or 0)
 
 
 BOOLEAN_INDEX = Composite(

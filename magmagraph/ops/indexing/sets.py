@@ -131,8 +131,8 @@ def _differing(
     positions = take(order, where(there, starts, 0), axis=0)
     values = take(line, positions, axis=0)
     if fill_value is not None:
-        held = reshape(there, (extent, *[1] * len(rest)))
-        values = where(held, values, as_dtype(fill_value, line.dtype))
+        present = reshape(there, (extent, *[1] * len(rest)))
+        values = where(present, values, as_dtype(fill_value, line.dtype))
     counts = where(there, subtract(ends, starts), 0)
     return UniqueAll(back(values), positions, reshape(inverse, shape), counts)
 
@@ -146,7 +146,7 @@ def _order(line: Node) -> Node:
     if not is_complex(line.dtype):
         return argsort(line)
     order = argsort(imag(line))
-    for key in (real(line), isnan(line)):  # each sort keeps the order of what is equal
+    for key in (real(line), isnan(line)):  # each sort is stable
         order = take(order, argsort(take(key, order, axis=0)), axis=0)
     return order
 
@@ -188,8 +188,8 @@ def unique(
            [2, 1]], dtype=int32)
     """
     distinct = _differing(UNIQUE, ar, size, fill_value, equal_nan, axis)
-    chosen = (True, return_index, return_inverse, return_counts)
-    parts = tuple(part for part, wanted in zip(distinct, chosen, strict=True) if wanted)
+    requests = (True, return_index, return_inverse, return_counts)
+    parts = tuple(part for part, requested in zip(distinct, requests, strict=True) if requested)
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -258,10 +258,10 @@ def unique_values(x: Any, /, *, size: Any = None, fill_value: Any = None) -> Nod
 # Pairs of sets.
 
 
-def _kept(
+def _members(
     record: Composite, line: Node, keep: Callable[[Node], Node], size: Any, fill: Any
 ) -> Node:
-    """Return, of the different elements of a line, those that are to be kept."""
+    """Return the distinct elements of a line that a set function keeps."""
     extent = sized(record, (line,), size, "mg.isin(x, y), which keeps every position")
     distinct = _differing(record, line, line.shape[0], None, True)
     real = logical_and(less(0, distinct.counts), keep(distinct.values))
@@ -311,18 +311,18 @@ def _union(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
 
 
 def _intersection(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
-    return _kept(record, x, lambda values: isin(values, y), size, fill)
+    return _members(record, x, lambda values: isin(values, y), size, fill)
 
 
 def _difference(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
-    return _kept(record, x, lambda values: isin(values, y, invert=True), size, fill)
+    return _members(record, x, lambda values: isin(values, y, invert=True), size, fill)
 
 
 def _one_sided(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
     def keep(values: Node) -> Node:
         return not_equal(cast(isin(values, x), INT64), cast(isin(values, y), INT64))
 
-    return _kept(record, concatenate([x, y]), keep, size, fill)
+    return _members(record, concatenate([x, y]), keep, size, fill)
 
 
 union1d = _of_two(
@@ -385,31 +385,31 @@ def _unique_reference(
     x: np.ndarray, *flags: bool, size: int, fill_value: Any = None, **options: Any
 ) -> Any:
     kinds = ("return_index", "return_inverse", "return_counts")
-    wanted = dict(zip(kinds, flags, strict=False)) | {k: options.pop(k, False) for k in kinds}
-    found = np.unique(x, **options, **wanted)
-    parts = list(found) if isinstance(found, tuple) else [found]
+    requests = dict(zip(kinds, flags, strict=False)) | {k: options.pop(k, False) for k in kinds}
+    result = np.unique(x, **options, **requests)
+    parts = list(result) if isinstance(result, tuple) else [result]
     axis = options.get("axis")
     if axis is None:
         results = [_filled(parts.pop(0), size, fill_value)]
     else:
         whole = _filled(np.moveaxis(parts.pop(0), axis, 0), size, fill_value)
         results = [np.moveaxis(whole, 0, axis)]
-    if wanted["return_index"]:
+    if requests["return_index"]:
         results.append(_filled(parts.pop(0), size, None))
-    if wanted["return_inverse"]:
+    if requests["return_inverse"]:
         results.append(parts.pop(0).reshape(x.shape if axis is None else -1))
-    if wanted["return_counts"]:
+    if requests["return_counts"]:
         results.append(_filled(parts.pop(0), size, 0))
     return results
 
 
 def _standard_reference(name: str) -> Callable[..., Any]:
     def reference(x: np.ndarray, size: int, fill_value: Any = None) -> Any:
-        found: Any = getattr(np, name)(x)
-        if not hasattr(found, "_asdict"):
-            return _filled(np.sort(found), size, fill_value)
+        result: Any = getattr(np, name)(x)
+        if not hasattr(result, "_asdict"):
+            return _filled(np.sort(result), size, fill_value)
         results = []
-        for field, part in found._asdict().items():
+        for field, part in result._asdict().items():
             if field == "inverse_indices":
                 results.append(part)
             else:

@@ -479,8 +479,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Node:
                 raise call.shape_error(
                     "the edges neither rise nor fall", need="edges in order", hint="mg.sort(bins)"
                 )
-            found = searchsorted(flip(edges), x, "left" if right else "right")
-            return subtract(size_of(edges.shape[0]), found)
+            position = searchsorted(flip(edges), x, "left" if right else "right")
+            return subtract(size_of(edges.shape[0]), position)
     return searchsorted(edges, x, "left" if right else "right")
 
 

@@ -59,10 +59,10 @@ def _update_type(call: Call, x: Type, indices: Type, values: Type, *, how: str, 
         raise call.dtype_error(
             f"how={how!r} of dtype {x.dtype.name}", need="an order: real numbers"
         )
-    wanted = (*indices.shape, *x.shape[1:])
-    if len(wanted) != values.ndim:
-        raise call.shape_error(f"values of {values.ndim} axes", need=f"{len(wanted)} axes")
-    for left, right in zip(values.shape, wanted, strict=True):
+    expected_shape = (*indices.shape, *x.shape[1:])
+    if len(expected_shape) != values.ndim:
+        raise call.shape_error(f"values of {values.ndim} axes", need=f"{len(expected_shape)} axes")
+    for left, right in zip(values.shape, expected_shape, strict=True):
         call.unify(left, right, "extents of values and positions")
     return x
 
@@ -142,11 +142,12 @@ def _multiply_gradient(node: Node, cotangent: Node) -> tuple[Node, None, Node]:
 
 def _extremum_gradient(node: Node, cotangent: Node) -> tuple[Node, None, Node]:
     x, _, values = node.inputs
-    kept = cast(equal(x, node), x.dtype)
-    taken = cast(equal(values, _read(node, node)), x.dtype)
-    share = divide(cotangent, add(kept, _summed(taken, node)))
-    share = where(equal(add(kept, _summed(taken, node)), 0), 0, share)  # where the result is NaN
-    return multiply(share, kept), None, multiply(_read(share, node), taken)
+    own_ties = cast(equal(x, node), x.dtype)
+    value_ties = cast(equal(values, _read(node, node)), x.dtype)
+    share = divide(cotangent, add(own_ties, _summed(value_ties, node)))
+    is_nan = equal(add(own_ties, _summed(value_ties, node)), 0)  # no element equals the result
+    share = where(is_nan, 0, share)
+    return multiply(share, own_ties), None, multiply(_read(share, node), value_ties)
 
 
 def _update_gradient(node: Node, cotangent: Node) -> tuple[Node, None, Node]:
@@ -161,7 +162,7 @@ def _update_gradient(node: Node, cotangent: Node) -> tuple[Node, None, Node]:
 
 
 def _map_update(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
-    """Lay the rows of the mapped axis one behind the other: one update does the work of all."""
+    """Concatenate the rows of the mapped axis, so that one update serves all."""
     x, indices, values = all_batched(operands, batched)
     rows, extent = x.shape[:2]
     line = (rows, *[1] * (indices.ndim - 1))
@@ -194,7 +195,7 @@ UPDATE = Op(
 
 
 def _neutral(dtype: np.dtype, how: str) -> Any:
-    """Return the value that an update leaves every element as it is with."""
+    """Return the neutral value of an update."""
     if how in ("add", "set"):
         return np.zeros((), dtype)[()]
     if how == "multiply":
@@ -215,19 +216,19 @@ _COMBINE: dict[str, Callable[[Any, Any], Node]] = {
 }
 
 
-def _placed(x: Node, chosen: Selection, values: Node, how: str) -> Node:
+def _placed(x: Node, region: Selection, values: Node, how: str) -> Node:
     """Return an array updated at slices: an expression of whole arrays, which fuses."""
-    piece = reshape(values, chosen.counts)
+    piece = reshape(values, region.counts)
 
-    def spread(part: Node, value: Any) -> Node:
-        return PLACE(part, starts=chosen.starts, steps=chosen.steps, shape=x.shape, value=value)
+    def place(part: Node, value: Any) -> Node:
+        return PLACE(part, starts=region.starts, steps=region.steps, shape=x.shape, value=value)
 
-    if chosen.counts == x.shape and set(chosen.steps) <= {1}:
+    if region.counts == x.shape and set(region.steps) <= {1}:
         return piece if how == "set" else _COMBINE[how](x, piece)
-    placed = spread(piece, _neutral(x.dtype, how))
+    placed = place(piece, _neutral(x.dtype, how))
     if how != "set":
         return _COMBINE[how](x, placed)
-    inside = spread(broadcast_to(constant(True), chosen.counts), False)
+    inside = place(broadcast_to(constant(True), region.counts), False)
     return where(inside, placed, x)
 
 
@@ -268,24 +269,24 @@ def _masked(call: Call, x: Node, mask: Node, values: Any, how: str) -> Node:
         call.unify(left, right, "extents of array and mask")
     rest = x.shape[mask.ndim :]
     new = _values(call, values, x, rest)
-    chosen = reshape(mask, (*mask.shape, *[1] * len(rest)))
-    return where(chosen, new if how == "set" else _COMBINE[how](x, new), x)
+    where_set = reshape(mask, (*mask.shape, *[1] * len(rest)))
+    return where(where_set, new if how == "set" else _COMBINE[how](x, new), x)
 
 
 def _gathered_update(
-    call: Call, inner: Node, chosen: Selection, values: Any, how: str, mode: str
+    call: Call, inner: Node, region: Selection, values: Any, how: str, mode: str
 ) -> Node:
     """Return the cut part of an array, updated at computed positions."""
-    axes = [axis for axis, _ in chosen.arrays]
-    positions = [each for _, each in chosen.arrays]
-    for axis, each in chosen.arrays:
+    axes = [axis for axis, _ in region.arrays]
+    positions = [each for _, each in region.arrays]
+    for axis, each in region.arrays:
         check_indices(call, each.type, mode)
         check_range(call, each, axis, inner.shape[axis], mode)
     lead = call.broadcast(*[each.shape for each in positions])
     others = [axis for axis in range(inner.ndim) if axis not in axes]
     rest = tuple(inner.shape[axis] for axis in others)
     # Where the axes of the arrays stand in the shape of the values: see `Selection.together`.
-    before = sum(axis < axes[0] for axis in others) if chosen.together else 0
+    before = sum(axis < axes[0] for axis in others) if region.together else 0
     count = len(lead)
     new = _values(call, values, inner, (*rest[:before], *lead, *rest[before:]))
     new = moveaxis(new, tuple(range(before, before + count)), tuple(range(count)))
@@ -341,12 +342,12 @@ def index_update(x: Any, key: Any, values: Any, how: str = "set", mode: str = "c
 
 def _selected(call: Call, node: Node, key: Any, values: Any, how: str, mode: str) -> Node:
     """Return an array with new values at a subscript that holds no mask."""
-    chosen = selection(call, node, key)
-    if not chosen.arrays:
-        return _placed(node, chosen, _values(call, values, node, chosen.shape), how)
-    inner = cut_out(node, chosen)
-    updated = _gathered_update(call, inner, chosen, values, how, mode)
-    return _placed(node, chosen, updated, "set")
+    region = selection(call, node, key)
+    if not region.arrays:
+        return _placed(node, region, _values(call, values, node, region.shape), how)
+    inner = cut_out(node, region)
+    updated = _gathered_update(call, inner, region, values, how, mode)
+    return _placed(node, region, updated, "set")
 
 
 def _update_reference(

@@ -150,8 +150,8 @@ def _slogdet_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[No
     if by_sign is not None and is_complex(a.dtype):
         turn = imag(multiply(by_sign, ITEM(node, index=0)))
         # Re(c i t s) = -t Im(c s), and t = Im(z) = Re(-i z).
-        turned = multiply(turn, 1j)
-        factor = turned if factor is None else add(factor, turned)
+        rotated = multiply(turn, 1j)
+        factor = rotated if factor is None else add(factor, rotated)
     if factor is None:
         return (None,)  # the sign of a real determinant is constant where it has a derivative
     if is_empty(a.shape):
@@ -283,11 +283,11 @@ def _adjugate_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     repeated = broadcast_to(expand_dims(values, -2), (*a.shape[:-2], order, order))
     choice = broadcast_to(identity(order, values.dtype), repeated.shape)
     without_two = PRODUCT_OF_OTHERS(repeated, choice, axes=(repeated.ndim - 1,))
-    turned = matmul(matmul(right, cotangent), left)
-    by_values = reshape(matmul(without_two, expand_dims(diagonal_of(turned), -1)), values.shape)
-    inner = subtract(diagonal_matrix(by_values), multiply(without_two, turned))
-    found = matmul(matmul(left, inner), right)
-    return (multiply(expand_dims(phase, (-1, -2)), found),)
+    rotated = matmul(matmul(right, cotangent), left)
+    by_values = reshape(matmul(without_two, expand_dims(diagonal_of(rotated), -1)), values.shape)
+    inner = subtract(diagonal_matrix(by_values), multiply(without_two, rotated))
+    product = matmul(matmul(left, inner), right)
+    return (multiply(expand_dims(phase, (-1, -2)), product),)
 
 
 ADJUGATE = Op(

@@ -73,11 +73,11 @@ def _eig_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node |
     back = adjoint(vectors)
     inner: Node | None = None
     if by_vectors is not None:
-        turned = matmul(back, by_vectors)
-        length = without_imaginary(diagonal_of(turned))
-        turned = subtract(turned, multiply(matmul(back, vectors), expand_dims(length, -2)))
+        in_basis = matmul(back, by_vectors)
+        length = without_imaginary(diagonal_of(in_basis))
+        in_basis = subtract(in_basis, multiply(matmul(back, vectors), expand_dims(length, -2)))
         gaps = conj(subtract(expand_dims(values, -2), expand_dims(values, -1)))
-        inner = multiply(turned, safe_inverse(gaps, close_to(values)))
+        inner = multiply(in_basis, safe_inverse(gaps, close_to(values)))
     if by_values is not None:
         scaled = multiply(back, expand_dims(by_values, -1))
         product = scaled if inner is None else add(scaled, matmul(inner, back))

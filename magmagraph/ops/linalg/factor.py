@@ -215,9 +215,9 @@ def _lu_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node | 
             )
         )
     square = cut(cut(factors, a.ndim - 2, 0, shorter), a.ndim - 1, 0, shorter)
-    given = cut(cut(cotangent, a.ndim - 2, 0, shorter), a.ndim - 1, 0, shorter)
-    by_lower = matmul(adjoint(identity_plus(square)), lower_part(given, -1))
-    by_upper = matmul(upper_part(given), adjoint(upper_part(square)))
+    square_part = cut(cut(cotangent, a.ndim - 2, 0, shorter), a.ndim - 1, 0, shorter)
+    by_lower = matmul(adjoint(identity_plus(square)), lower_part(square_part, -1))
+    by_upper = matmul(upper_part(square_part), adjoint(upper_part(square)))
     beyond: Node | None = None
     if tall:
         # L2 = A2 U^-1: what reaches the rows below goes back through U.
@@ -335,9 +335,9 @@ def _permutation(xp: Any, pivots: Any, *, rows: int, inverse: bool = False) -> A
     result = xp.broadcast_to(xp.arange(rows, dtype=pivots.dtype), (*batch, rows)).copy()
     for i in reversed(range(count)) if inverse else range(count):
         other = pivots[..., i : i + 1].astype(np.int64)
-        chosen = xp.take_along_axis(result, other, axis=-1)
+        row = xp.take_along_axis(result, other, axis=-1)
         xp.put_along_axis(result, other, result[..., i : i + 1].copy(), axis=-1)
-        result[..., i : i + 1] = chosen
+        result[..., i : i + 1] = row
     return result
 
 

@@ -64,9 +64,9 @@ def _expm_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     a = node.inputs[0]
     if is_empty(a.shape):
         return (zeros_like(a),)
-    turned, order = transposed(a), a.shape[-1]
-    upper = concatenate([turned, cotangent], axis=-1)
-    lower = concatenate([zeros_like(turned), turned], axis=-1)
+    adjoint_a, order = transposed(a), a.shape[-1]
+    upper = concatenate([adjoint_a, cotangent], axis=-1)
+    lower = concatenate([zeros_like(adjoint_a), adjoint_a], axis=-1)
     both = EXPM(concatenate([upper, lower], axis=-2))
     return (cut(cut(both, a.ndim - 2, 0, order), a.ndim - 1, order, order),)
 
@@ -161,9 +161,9 @@ def _sylvester(xp: Any, a: Any, b: Any, c: Any) -> Any:
                 raise failed("solve_sylvester", "", "", "", matrices, index)
         # A = U R U^H and B = V S V^H make it R Y + Y S = U^H C V, with triangles.
         triangle, basis = schur(left[index], output=form, check_finite=False)
-        other, turned = schur(right[index], output=form, check_finite=False)
-        middle = basis.conj().T @ side[index] @ turned
-        found, scale, info = solve(triangle, other, middle)
+        other, right_basis = schur(right[index], output=form, check_finite=False)
+        middle = basis.conj().T @ side[index] @ right_basis
+        solution, scale, info = solve(triangle, other, middle)
         if info > 0:
             raise failed(
                 "solve_sylvester",
@@ -173,15 +173,15 @@ def _sylvester(xp: Any, a: Any, b: Any, c: Any) -> Any:
                 left,
                 index,
             )
-        result[index] = basis @ (found / scale) @ turned.conj().T
+        result[index] = basis @ (solution / scale) @ right_basis.conj().T
     return result
 
 
 def _sylvester_gradient(node: Node, cotangent: Node) -> tuple[Node, Node, Node]:
     a, b, _ = node.inputs
     by_c = SYLVESTER(transposed(a), transposed(b), cotangent)
-    turned = transposed(node)
-    return negative(matmul(by_c, turned)), negative(matmul(turned, by_c)), by_c
+    transpose = transposed(node)
+    return negative(matmul(by_c, transpose)), negative(matmul(transpose, by_c)), by_c
 
 
 @documented
@@ -275,17 +275,17 @@ def _root(a: Any, index: tuple[int, ...]) -> Any:
         raise failed("sqrtm", "", "", "", a, index)
     if np.array_equal(matrix, matrix.conj().T):
         values, vectors = np.linalg.eigh(matrix)
-        # What rounding made of eigenvalues that are zero counts as that.
+        # Eigenvalues of the size of rounding count as zero.
         noise = values.size * float(finfo(a.dtype).eps) * np.abs(values).max()
         values = np.where(np.abs(values) <= noise, 0, values)
         if a.dtype.kind == "c":
             values = values.astype(a.dtype)
         if a.dtype.kind == "c" or values.min() >= 0:
             return (vectors * np.sqrt(values)) @ vectors.conj().T
-        found = None
+        result = None
     else:
-        found = root(matrix)
-    if found is None or (found.dtype.kind == "c" and a.dtype.kind != "c"):
+        result = root(matrix)
+    if result is None or (result.dtype.kind == "c" and a.dtype.kind != "c"):
         raise failed(
             "sqrtm",
             "has a negative eigenvalue, so that its root is complex",
@@ -294,13 +294,13 @@ def _root(a: Any, index: tuple[int, ...]) -> Any:
             a,
             index,
         )
-    return found
+    return result
 
 
 def _sqrtm_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     # X X = A: X dX + dX X = dA.
-    turned = transposed(node)
-    return (SYLVESTER(turned, turned, cotangent),)
+    transpose = transposed(node)
+    return (SYLVESTER(transpose, transpose, cotangent),)
 
 
 @documented

@@ -117,8 +117,8 @@ def _hermitian_pinv(xp: Any, a: Any, ratio: Any) -> Any:
 def _inverses(xp: Any, values: Any, ratio: Any) -> Any:
     """Return the inverses of the values that are large enough, and 0 for the others."""
     size = xp.abs(values)
-    kept = size > ratio * size.max(axis=-1, keepdims=True)
-    return xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
+    is_large = size > ratio * size.max(axis=-1, keepdims=True)
+    return xp.where(is_large, 1 / xp.where(is_large, values, 1), 0).astype(values.dtype)
 
 
 @hermitian
@@ -134,11 +134,11 @@ def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node | None, ...]:
         a = from_triangle(a)
     left = subtract(along, matmul(a, matmul(node, along)))
     right = subtract(along, matmul(matmul(along, node), a))
-    found = add(
+    result = add(
         negative(matmul(matmul(back, gradient), back)),
         add(matmul(left, matmul(node, back)), matmul(matmul(back, node), right)),
     )
-    return (of_triangle(found, lower=True) if node.attrs["hermitian"] else found, *ratios)
+    return (of_triangle(result, lower=True) if node.attrs["hermitian"] else result, *ratios)
 
 
 @documented
@@ -282,11 +282,11 @@ def _lstsq(xp: Any, a: Any, b: Any, *, rcond: float | None) -> tuple[Any, Any, A
         xp, "lstsq", lambda x: xp.linalg.svd(x, full_matrices=False), a
     )
     largest = values[..., :1]  # they fall; of an empty matrix there is none
-    kept = values > cut_of(a.shape, a.dtype, rcond) * largest
-    inverse = xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
-    turned = xp.matmul(xp.swapaxes(left.conj(), -1, -2), b)
-    found = xp.matmul(xp.swapaxes(right.conj(), -1, -2), inverse[..., None] * turned)
-    return found, kept.sum(axis=-1), values
+    is_large = values > cut_of(a.shape, a.dtype, rcond) * largest
+    inverse = xp.where(is_large, 1 / xp.where(is_large, values, 1), 0).astype(values.dtype)
+    projected = xp.matmul(xp.swapaxes(left.conj(), -1, -2), b)
+    solution = xp.matmul(xp.swapaxes(right.conj(), -1, -2), inverse[..., None] * projected)
+    return solution, is_large.sum(axis=-1), values
 
 
 @hermitian

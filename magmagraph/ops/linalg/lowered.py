@@ -192,8 +192,8 @@ def factored_solve(node: Node, packed: Node, pivots: Node, transposed: bool) -> 
 
 def factored_inv(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:
     """Return an inverse by factors: that of a transpose is the transposed one."""
-    made = FACTORED_INV(packed, pivots)
-    return swapaxes(made, -1, -2) if transposed else made
+    inverse = FACTORED_INV(packed, pivots)
+    return swapaxes(inverse, -1, -2) if transposed else inverse
 
 
 def factored_det(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:

@@ -99,19 +99,19 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
                 need="one axis or two",
                 hint="axis=(-2, -1) for a batch of matrices",
             )
-        chosen = [0, 1]
+        axes = [0, 1]
     else:
-        chosen = axes_of(call, axis, node.ndim)
-    if len(chosen) == 1:
-        return length(node, 2 if ord is None else ord, chosen[0], keepdims)
-    if len(chosen) != 2:
+        axes = axes_of(call, axis, node.ndim)
+    if len(axes) == 1:
+        return length(node, 2 if ord is None else ord, axes[0], keepdims)
+    if len(axes) != 2:
         raise call.shape_error(
-            f"axis={axis!r} names {len(chosen)} axes",
+            f"axis={axis!r} names {len(axes)} axes",
             need="one axis, which makes vectors, or two, which make matrices",
             hint="mg.linalg.vector_norm takes any number of axes",
         )
-    norms = _of_matrices(call, moveaxis(node, chosen, (-2, -1)), ord)
-    return expand_dims(norms, sorted(chosen)) if keepdims else norms
+    norms = _of_matrices(call, moveaxis(node, axes, (-2, -1)), ord)
+    return expand_dims(norms, sorted(axes)) if keepdims else norms
 
 
 @documented

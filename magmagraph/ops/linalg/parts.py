@@ -129,12 +129,12 @@ def hermitian(rule: Callable[..., Sequence[Node | None]]) -> Callable[..., Any]:
     nothing changes.
     """
 
-    def gradient(node: Node, given: Any) -> tuple[Node | None, ...]:
-        if isinstance(given, tuple):
-            turned: Any = tuple(None if one is None else conj(one) for one in given)
+    def gradient(node: Node, cotangents: Any) -> tuple[Node | None, ...]:
+        if isinstance(cotangents, tuple):
+            conjugates: Any = tuple(None if one is None else conj(one) for one in cotangents)
         else:
-            turned = conj(given)
-        return tuple(None if part is None else conj(part) for part in rule(node, turned))
+            conjugates = conj(cotangents)
+        return tuple(None if part is None else conj(part) for part in rule(node, conjugates))
 
     return gradient
 
@@ -238,8 +238,8 @@ def rows_at(x: Node, positions: Node) -> Node:
     number = IOTA(shape=(count, 1), axis=0, dtype=positions.dtype)
     first = multiply(number, extent_like(rows, positions))
     flat = add(reshape(positions, (count, positions.shape[-1])), first)
-    found = TAKE(reshape(x, (count * rows, columns)), flat, axis=0, mode="clip")
-    return reshape(found, (*batch, positions.shape[-1], columns))
+    rows_in_order = TAKE(reshape(x, (count * rows, columns)), flat, axis=0, mode="clip")
+    return reshape(rows_in_order, (*batch, positions.shape[-1], columns))
 
 
 def extent_like(extent: Extent, like: Node) -> Node:
@@ -272,7 +272,7 @@ def safe_inverse(difference: Node, tolerance: Node) -> Node:
 
 
 def turn_of(turn: Node, gaps: Node, values: Node, terms: Sequence[Node]) -> Node:
-    """Return how far a change turns vectors, ``turn / gaps``, without what is rounding alone.
+    """Return the rotation of vectors, ``turn / gaps``, with rounding noise set to 0.
 
     0 for values that count as equal. Where values are close (within the root of eps) and the
     numerator is no more than the rounding of the `terms` that it is the difference of, it is 0,

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# What a named extent counts as where the order of products is chosen, unless it is told.
+# The assumed size of a named extent in choosing the order of products.
 _TYPICAL = 64
 
 
@@ -48,11 +48,11 @@ _TYPICAL = 64
 
 
 def _estimate(extent: Extent, sizes: dict[str, int]) -> int:
-    """Return an extent as a number: what is not known counts as typical."""
+    """Estimate an extent as a number, with a typical size for unknown names."""
     if type(extent) is int:
         return extent
-    known = {name: sizes.get(name, _TYPICAL) for name in dims.names(extent)}
-    return int(dims.evaluate(extent, known))
+    numbers = {name: sizes.get(name, _TYPICAL) for name in dims.names(extent)}
+    return int(dims.evaluate(extent, numbers))
 
 
 def _chain_order(sizes: Sequence[int]) -> list[list[int]]:
@@ -108,9 +108,9 @@ def multi_dot(arrays: Sequence[Any], *, sizes: dict[str, int] | None = None) -> 
                 need="matrices; the first and the last may be vectors",
                 hint="mg.matmul for batches of matrices",
             )
-    given = dict(sizes or {})
-    chain = [_estimate(node.shape[0], given) for node in nodes]
-    chain.append(_estimate(nodes[-1].shape[-1], given))
+    size_of = dict(sizes or {})
+    chain = [_estimate(node.shape[0], size_of) for node in nodes]
+    chain.append(_estimate(nodes[-1].shape[-1], size_of))
     if nodes[0].ndim == 1:
         chain[0] = 1
     if nodes[-1].ndim == 1:
@@ -195,7 +195,7 @@ def cross(x1: Any, x2: Any, axis: int = -1) -> Node:
         last = moveaxis(node, own, -1)
         parts.append([reshape(cut(last, last.ndim - 1, i, 1), last.shape[:-1]) for i in range(3)])
     (a, b, c), (d, e, f) = parts
-    found = stack(
+    components = stack(
         [
             subtract(multiply(b, f), multiply(c, e)),
             subtract(multiply(c, d), multiply(a, f)),
@@ -203,7 +203,7 @@ def cross(x1: Any, x2: Any, axis: int = -1) -> Node:
         ],
         axis=-1,
     )
-    return moveaxis(found, -1, axis)
+    return moveaxis(components, -1, axis)
 
 
 @documented

@@ -115,9 +115,9 @@ def allowed(tolerance: float | None, order: int, dtype: np.dtype[Any]) -> float:
 
 def over_batch(shape: tuple[int, ...], *operands: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Give each place of a batch with the matrices there; leading axes broadcast."""
-    spread = [np.broadcast_to(x, (*shape, *x.shape[-2:])) for x in operands]
+    matrices = [np.broadcast_to(x, (*shape, *x.shape[-2:])) for x in operands]
     for place in np.ndindex(shape):
-        yield place, [x[place] for x in spread]
+        yield place, [x[place] for x in matrices]
 
 
 def batch_of(*operands: Any) -> tuple[int, ...]:
@@ -125,9 +125,9 @@ def batch_of(*operands: Any) -> tuple[int, ...]:
     return np.broadcast_shapes(*(x.shape[:-2] for x in operands))
 
 
-def items(made: Node, *positions: int) -> tuple[Node, ...]:
+def items(node: Node, *positions: int) -> tuple[Node, ...]:
     """Return some results of a node."""
-    return tuple(ITEM(made, index=i) for i in positions)
+    return tuple(ITEM(node, index=i) for i in positions)
 
 
 def of_lower(cotangent: Node) -> Node:
@@ -167,12 +167,12 @@ def _solve(
     positive = assume == "positive"
     for place, (matrix, right) in over_batch(batch, A, b):
         try:
-            found = solve_refined(matrix, right, positive, least, max_iterations)
+            solution = solve_refined(matrix, right, positive, least, max_iterations)
         except np.linalg.LinAlgError:
             problem = INDEFINITE if positive else SINGULAR
             every = np.broadcast_to(A, (*batch, *A.shape[-2:]))
             raise failed("refined_solve", *problem, every, place) from None
-        x[place], error[place], iterations[place], converged[place] = found
+        x[place], error[place], iterations[place], converged[place] = solution
     return x, error, iterations, converged
 
 
@@ -186,8 +186,8 @@ def _solve_gradient(
     A = node.inputs[0]
     (x,) = items(node, 0)
     positive = node.attrs["assume"] == "positive"
-    turned = conj(A) if positive else swapaxes(A, -1, -2)
-    (right,) = items(REFINED_SOLVE(turned, cotangent, **node.attrs), 0)
+    transpose = conj(A) if positive else swapaxes(A, -1, -2)
+    (right,) = items(REFINED_SOLVE(transpose, cotangent, **node.attrs), 0)
     matrix = negative(matmul(right, swapaxes(x, -1, -2)))
     return of_lower(matrix) if positive else matrix, right
 
@@ -262,14 +262,14 @@ def refined_solve(
     tolerance, most = check_control("refined_solve", tolerance, max_iterations)
     matrix, right = double(*pair(A, b))
     vector = right.ndim == 1
-    made = REFINED_SOLVE(
+    node = REFINED_SOLVE(
         matrix,
         expand_dims(right, 1) if vector else right,
         assume=assume,
         tolerance=tolerance,
         max_iterations=most,
     )
-    x, *report = items(made, 0, 1, 2, 3)
+    x, *report = items(node, 0, 1, 2, 3)
     return RefinedSolution(reshape(x, x.shape[:-1]) if vector else x, *report)
 
 
@@ -278,7 +278,7 @@ ELEVEN_DIGITS = 1e-11
 
 
 def refined_once(A: Any, *others: Any) -> tuple[Any, Any, Any]:
-    """Return what the samples' references say of the error, the iterations, the convergence."""
+    """Return error, iterations and convergence for the samples' references."""
     batch = batch_of(A, *others)
     steps = 1 if all(x.size for x in (A, *others)) else 0
     return np.zeros(batch), np.full(batch, steps, np.int32), np.ones(batch, bool)

@@ -80,11 +80,11 @@ def _eigh(
     least = allowed(tolerance, max(1, A.shape[-1]), A.dtype)
     for place, (matrix,) in over_batch(batch, A):
         try:
-            found = eigen_refined(hermitian(matrix), least, max_iterations)
+            decomposition = eigen_refined(hermitian(matrix), least, max_iterations)
         except np.linalg.LinAlgError:
             raise failed("refined_eigh", *ITERATION, A, place) from None
-        values[place], vectors[place] = found.values, _with_signs(found.vectors)
-        error[place], iterations[place], converged[place] = found[2:]
+        values[place], vectors[place] = decomposition.values, _with_signs(decomposition.vectors)
+        error[place], iterations[place], converged[place] = decomposition[2:]
     return values, vectors, error, iterations, converged
 
 
@@ -93,8 +93,8 @@ def _with_signs(vectors: Any) -> Any:
     if not vectors.size:
         return vectors
     largest = np.argmax(np.abs(vectors), axis=0)
-    chosen = vectors[largest, np.arange(vectors.shape[1])]
-    return vectors * (np.conj(chosen) / np.abs(chosen))
+    components = vectors[largest, np.arange(vectors.shape[1])]
+    return vectors * (np.conj(components) / np.abs(components))
 
 
 def _for_phases(gradient: Node, vectors: Node) -> Node:
@@ -102,10 +102,10 @@ def _for_phases(gradient: Node, vectors: Node) -> Node:
     if not is_complex(vectors.dtype):
         return gradient
     down = IOTA(shape=(vectors.shape[-2], 1), axis=0, dtype=np.dtype(np.int32))
-    chosen = equal(down, expand_dims(argmax(absolute(vectors), axis=-2), -2))
+    is_largest = equal(down, expand_dims(argmax(absolute(vectors), axis=-2), -2))
     turn = sum(imag(multiply(conj(gradient), vectors)), axis=-2, keepdims=True)
-    largest = sum(where(chosen, real(vectors), 0), axis=-2, keepdims=True)
-    phases = where(chosen, divide(turn, largest), 0)
+    largest = sum(where(is_largest, real(vectors), 0), axis=-2, keepdims=True)
+    phases = where(is_largest, divide(turn, largest), 0)
     return add(gradient, multiply(cast(phases, vectors.dtype), constant(1j, dtype=vectors.dtype)))
 
 
@@ -119,8 +119,8 @@ def _eigh_gradient(node: Node, cotangents: tuple[Node | None, ...]) -> tuple[Nod
     inner: Node | None = None
     if by_vectors is not None:
         gaps = subtract(expand_dims(values, -2), expand_dims(values, -1))
-        turned = matmul(adjoint(vectors), _for_phases(conj(by_vectors), vectors))
-        inner = multiply(turned, safe_inverse(gaps, close_to(values)))
+        in_basis = matmul(adjoint(vectors), _for_phases(conj(by_vectors), vectors))
+        inner = multiply(in_basis, safe_inverse(gaps, close_to(values)))
     if by_values is not None:
         diagonal = cast(diagonal_matrix(by_values), vectors.dtype)
         inner = diagonal if inner is None else add(inner, diagonal)
@@ -181,8 +181,8 @@ def refined_eigh(
     """
     tolerance, most = check_control("refined_eigh", tolerance, max_iterations)
     (matrix,) = double(as_node(A))
-    made = REFINED_EIGH(matrix, tolerance=tolerance, max_iterations=most)
-    return RefinedEigh(*items(made, 0, 1, 2, 3, 4))
+    node = REFINED_EIGH(matrix, tolerance=tolerance, max_iterations=most)
+    return RefinedEigh(*items(node, 0, 1, 2, 3, 4))
 
 
 def _reference(A: Any, **options: Any) -> tuple[Any, ...]:

@@ -82,11 +82,11 @@ def _augmented(
     least = allowed(tolerance, rows + columns, A.dtype)
     for place, (matrix, upper, lower) in over_batch(batch, A, b, c):
         try:
-            found = augmented_refined(matrix, upper, lower, least, max_iterations)
+            solution = augmented_refined(matrix, upper, lower, least, max_iterations)
         except np.linalg.LinAlgError:
             every = np.broadcast_to(A, (*batch, rows, columns))
             raise failed("refined_lstsq", *_DEPENDENT, every, place) from None
-        value, error[place], iterations[place], converged[place] = found
+        value, error[place], iterations[place], converged[place] = solution
         r[place], x[place] = value[:rows], value[rows:]
     return r, x, error, iterations, converged
 
@@ -99,8 +99,10 @@ def _augmented_gradient(
         return None, None, None
     r, x = items(node, 0, 1)
     upper, lower = (
-        broadcast_to(constant(0, dtype=value.dtype), value.shape) if given is None else conj(given)
-        for value, given in ((r, cotangents[0]), (x, cotangents[1]))
+        broadcast_to(constant(0, dtype=value.dtype), value.shape)
+        if cotangent is None
+        else conj(cotangent)
+        for value, cotangent in ((r, cotangents[0]), (x, cotangents[1]))
     )
     p, q = items(AUGMENTED(node.inputs[0], upper, lower, **node.attrs), 0, 1)
     matrix = add(matmul(p, adjoint(x)), matmul(r, adjoint(q)))
@@ -184,8 +186,8 @@ def refined_lstsq(
     wide = type(rows) is int and type(order) is int and rows < order
     other = broadcast_to(constant(0, dtype=matrix.dtype), (*batch, order, count))
     operands = (adjoint(matrix), other, columns) if wide else (matrix, columns, other)
-    made = AUGMENTED(*operands, tolerance=tolerance, max_iterations=most)
-    x, *report = items(made, 0 if wide else 1, 2, 3, 4)
+    node = AUGMENTED(*operands, tolerance=tolerance, max_iterations=most)
+    x, *report = items(node, 0 if wide else 1, 2, 3, 4)
     return RefinedSolution(reshape(x, x.shape[:-1]) if vector else x, *report)
 
 

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Refined(NamedTuple):
-    """What a refinement arrives at.
+    """The result of a refinement.
 
     value: The solution.
     error: Its backward error.
@@ -65,7 +65,7 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def residual(self, solution: Array) -> Array:
-        """Return what the solution leaves of the right side."""
+        """Return the residual of the solution."""
 
     @abc.abstractmethod
     def error(self, solution: Array, residual: Array) -> float:
@@ -86,15 +86,15 @@ def refined(system: System, tolerance: float, most: int) -> Refined:
     factor = system.factor(LOWER[dtype])
     steps = 0
     if factor.usable:
-        found = _iterate(system, factor, tolerance, most)
-        if found.converged:
-            return found
-        steps = found.steps
+        solution = _iterate(system, factor, tolerance, most)
+        if solution.converged:
+            return solution
+        steps = solution.steps
     factor = system.factor(dtype)
     if not factor.usable:
         raise np.linalg.LinAlgError
-    found = _iterate(system, factor, tolerance, most)
-    return found._replace(steps=-1 - steps)
+    solution = _iterate(system, factor, tolerance, most)
+    return solution._replace(steps=-1 - steps)
 
 
 def _iterate(system: System, factor: Factor, tolerance: float, most: int) -> Refined:
@@ -170,12 +170,12 @@ def _product(A: Array, x: Array, adjoint: bool = False) -> Array:
 
 
 def _product_with(library: Callable[..., Any], A: Array, x: Array, transposed: bool) -> Array:
-    found: Array
+    product: Array
     if x.shape[1] == 1:
-        found = library("gemv", (A, x))(1.0, A.T, x[:, 0], trans=int(transposed))[:, None]
+        product = library("gemv", (A, x))(1.0, A.T, x[:, 0], trans=int(transposed))[:, None]
     else:
-        found = library("gemm", (A, x))(1.0, A.T, np.asfortranarray(x), trans_a=int(transposed))
-    return found
+        product = library("gemm", (A, x))(1.0, A.T, np.asfortranarray(x), trans_a=int(transposed))
+    return product
 
 
 def _hermitian_product(A: Array, x: Array) -> Array:
@@ -184,20 +184,20 @@ def _hermitian_product(A: Array, x: Array) -> Array:
 
     kind = "he" if A.dtype.kind == "c" else "sy"
     columns = np.asfortranarray(x.conj())
-    found: Array
+    product: Array
     # The upper triangle of the transposed array is that of the conjugate of A.
     if x.shape[1] == 1:
-        found = get_blas_funcs(kind + "mv", (A, x))(1.0, A.T, columns[:, 0])[:, None]
+        product = get_blas_funcs(kind + "mv", (A, x))(1.0, A.T, columns[:, 0])[:, None]
     else:
-        found = get_blas_funcs(kind + "mm", (A, x))(1.0, A.T, columns)
-    return found.conj()
+        product = get_blas_funcs(kind + "mm", (A, x))(1.0, A.T, columns)
+    return product.conj()
 
 
 def _lapack(names: tuple[str, ...], array: Array) -> list[Callable[..., Any]]:
     from scipy.linalg import get_lapack_funcs
 
-    found: list[Callable[..., Any]] = get_lapack_funcs(names, (array,))
-    return found
+    functions: list[Callable[..., Any]] = get_lapack_funcs(names, (array,))
+    return functions
 
 
 def _converted(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -222,8 +222,8 @@ def solve_refined(A: Array, b: Array, positive: bool, tolerance: float, most: in
         A = np.tril(A) if positive else A
         scale, scales = power_of_two(magnitude(A)), _scales(b)
         A = np.ascontiguousarray(scaled(A, scale))
-        found = refined(Square(A, b * scales, positive), tolerance, most)
-        return found._replace(value=found.value * (scale / scales))
+        solution = refined(Square(A, b * scales, positive), tolerance, most)
+        return solution._replace(value=solution.value * (scale / scales))
 
 
 class Square(System):
@@ -273,8 +273,8 @@ class _LU(Factor):
     def correct(self, residual: Array) -> Array:
         scales = _scales(residual)
         right = np.asfortranarray(residual * scales).astype(self._matrix.dtype)
-        found = self._getrs(self._matrix, self._pivots, right, trans=1, overwrite_b=True)[0]
-        return _restored(found, scales, self._full)
+        correction = self._getrs(self._matrix, self._pivots, right, trans=1, overwrite_b=True)[0]
+        return _restored(correction, scales, self._full)
 
 
 class _Cholesky(Factor):
@@ -290,13 +290,13 @@ class _Cholesky(Factor):
     def correct(self, residual: Array) -> Array:
         scales = _scales(residual)
         right = np.asfortranarray(np.conj(residual * scales)).astype(self._matrix.dtype)
-        found = self._potrs(self._matrix, right, lower=False, overwrite_b=True)[0]
-        return _restored(np.conj(found), scales, self._full)
+        correction = self._potrs(self._matrix, right, lower=False, overwrite_b=True)[0]
+        return _restored(np.conj(correction), scales, self._full)
 
 
-def _restored(found: Array, scales: Array, dtype: np.dtype[Any]) -> Array:
+def _restored(correction: Array, scales: Array, dtype: np.dtype[Any]) -> Array:
     """Return a correction in full precision, its columns as large as they were."""
-    wide: Array = found.astype(dtype, order="C")
+    wide: Array = correction.astype(dtype, order="C")
     wide /= scales
     return wide
 
@@ -317,10 +317,10 @@ def augmented_refined(A: Array, b: Array, c: Array, tolerance: float, most: int)
         scales = _scales(np.concatenate([b, scaled(c, scale)]))
         A = np.ascontiguousarray(scaled(A, scale))
         system = Augmented(A, b * scales, c * (scale * scales))
-        found = refined(system, tolerance, most)
-        value = found.value / scales
+        solution = refined(system, tolerance, most)
+        value = solution.value / scales
         value[len(b) :] *= scale
-        return found._replace(value=value)
+        return solution._replace(value=value)
 
 
 class Augmented(System):
@@ -382,24 +382,24 @@ class _QR(Factor):
         doubt = float(max(m, n)) if dtype == A.dtype else 1.0
         self.usable = least > doubt * float(np.finfo(dtype).eps * np.max(diagonal))
 
-    def _turned(self, columns: Array, adjoint: bool) -> Array:
+    def _apply_q(self, columns: Array, adjoint: bool) -> Array:
         flag = "N" if not adjoint else "C" if self._unitary else "T"
         work = self._reflect("L", flag, self._factor, self._tau, columns, -1)[1]
-        turned: Array = self._reflect(
+        rotated: Array = self._reflect(
             "L", flag, self._factor, self._tau, columns, _length(work), overwrite_c=True
         )[0]
-        return turned
+        return rotated
 
     def correct(self, residual: Array) -> Array:
         n = self._columns
         m = residual.shape[0] - n
         scales = _scales(residual)
         right = (residual * scales).astype(self._factor.dtype)
-        turned = self._turned(np.asfortranarray(right[:m]), adjoint=True)
+        rotated = self._apply_q(np.asfortranarray(right[:m]), adjoint=True)
         h = self._trtrs(self._triangle, right[m:], trans=2 if self._unitary else 1)[0]
-        x = self._trtrs(self._triangle, turned[:n] - h)[0]
-        turned[:n] = h
-        r = self._turned(turned, adjoint=False)
+        x = self._trtrs(self._triangle, rotated[:n] - h)[0]
+        rotated[:n] = h
+        r = self._apply_q(rotated, adjoint=False)
         return _restored(np.concatenate([r, x]), scales, self._full)
 
 

@@ -44,18 +44,18 @@ def eigen_refined(A: Array, tolerance: float, most: int) -> RefinedEigen:
     """
     with np.errstate(all="ignore"):
         scale = power_of_two(magnitude(A))
-        found = _refined(_Iteration(scaled(A, scale)), tolerance, most)
-        return found._replace(values=found.values / scale)
+        decomposition = _refined(_Iteration(scaled(A, scale)), tolerance, most)
+        return decomposition._replace(values=decomposition.values / scale)
 
 
 def _refined(iteration: _Iteration, tolerance: float, most: int) -> RefinedEigen:
     dtype = iteration.dtype
     steps = 0
     if iteration.start(LOWER[dtype]):
-        found = iteration.run(tolerance, most, LARGEST_CLUSTER)
-        if found.converged:
-            return found
-        steps = found.steps
+        decomposition = iteration.run(tolerance, most, LARGEST_CLUSTER)
+        if decomposition.converged:
+            return decomposition
+        steps = decomposition.steps
     if not iteration.start(dtype):
         raise np.linalg.LinAlgError
     return iteration.run(tolerance, most, 1.0)._replace(steps=-1 - steps)
@@ -93,14 +93,14 @@ class _Iteration:
 
         It ends as well where more than the share `largest` of the eigenvalues lies too close.
         """
-        best = found = self._measured(tolerance)
+        best = current = self._measured(tolerance)
         for step in range(1, most + 1):
             if best.converged or not self._improve(largest):
                 return best
-            before, found = found.error, self._measured(tolerance)
-            if found.error < best.error:
-                best = found._replace(steps=step)
-            if not found.error <= LEAST_GAIN * before:
+            before, current = current.error, self._measured(tolerance)
+            if current.error < best.error:
+                best = current._replace(steps=step)
+            if not current.error <= LEAST_GAIN * before:
                 return best._replace(steps=step)
         return best
 
@@ -179,5 +179,5 @@ def _clusters(values: Array, near: float) -> list[Array]:
 def _product(left: Array, right: Array, dtype: np.dtype[Any]) -> Array:
     """Return a product of which the leading digits count, formed in low precision."""
     scale = power_of_two(magnitude(right))
-    made: Array = (left @ scaled(right, scale).astype(dtype)).astype(right.dtype)
-    return scaled(made, 1.0 / scale)
+    product: Array = (left @ scaled(right, scale).astype(dtype)).astype(right.dtype)
+    return scaled(product, 1.0 / scale)

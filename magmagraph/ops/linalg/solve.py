@@ -131,9 +131,9 @@ SOLVE = Op(
 # Inverse.
 
 
-def _inv_facts(node: Node, known: Callable[[Node], Facts]) -> Facts:
-    kept = Facts.DIAGONAL | Facts.HERMITIAN | Facts.POSITIVE | Facts.ORTHOGONAL
-    return known(node.inputs[0]) & kept | Facts.REGULAR
+def _inv_facts(node: Node, facts_of: Callable[[Node], Facts]) -> Facts:
+    shared = Facts.DIAGONAL | Facts.HERMITIAN | Facts.POSITIVE | Facts.ORTHOGONAL
+    return facts_of(node.inputs[0]) & shared | Facts.REGULAR
 
 
 def _inv_gradient(node: Node, cotangent: Node) -> tuple[Node]:
@@ -208,8 +208,8 @@ def lu_solve(factors: tuple[Any, Any], b: Any, trans: str | int = "N") -> Node:
     >>> mg.linalg.lu_solve(factors, [9.0, 8.0]).eval().round(4)
     array([2., 3.], dtype=float32)
     """
-    given, pivots = factors
-    packed, side, vector = as_system(LU_SOLVE, given, b)
+    packed_factors, pivots = factors
+    packed, side, vector = as_system(LU_SOLVE, packed_factors, b)
     code = _code(Call(LU_SOLVE, (packed, side)), trans)
     order = PERMUTATION(as_node(pivots), rows=packed.shape[-1], inverse=code != "N")
     batch = dims.broadcast([packed.shape[:-2], side.shape[:-2]], [])

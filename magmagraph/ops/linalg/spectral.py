@@ -94,12 +94,12 @@ def _eigh(xp: Any, a: Any, *, lower: bool, subset: tuple[int, int] | None) -> tu
         values = np.empty((*batch.shape[:-2], count), real_dtype(a.dtype))
         vectors = np.empty((*batch.shape[:-1], count), a.dtype)
         for index in np.ndindex(*batch.shape[:-2]):
-            found, basis = some(
+            eigenvalues, basis = some(
                 batch[index], lower=lower, subset_by_index=subset, check_finite=False
             )
-            if found.size != count:  # LAPACK's way to say that it found NaN
+            if eigenvalues.size != count:  # LAPACK's way to say that it found NaN
                 raise np.linalg.LinAlgError
-            values[index], vectors[index] = found, basis
+            values[index], vectors[index] = eigenvalues, basis
         return values, vectors
 
     return tuple(iterated(xp, "eigh", one, a, read=read))
@@ -122,23 +122,23 @@ def _eigh_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node 
         return (zeros_like(a),)
     lower, subset = node.attrs["lower"], node.attrs["subset"]
     values, vectors = ITEM(node, index=0), ITEM(node, index=1)
-    found: Node | None = None
+    result: Node | None = None
     if by_values is not None:
-        found = matmul(multiply(vectors, expand_dims(by_values, -2)), adjoint(vectors))
+        result = matmul(multiply(vectors, expand_dims(by_values, -2)), adjoint(vectors))
     if by_vectors is not None:
-        basis, turned = vectors, matmul(adjoint(vectors), by_vectors)
+        basis, in_basis = vectors, matmul(adjoint(vectors), by_vectors)
         if subset is not None:
             whole = EIGH(a, lower=lower, subset=None)
             values, basis = ITEM(whole, index=0), ITEM(whole, index=1)
             # The signs of the vectors wanted need not be those of the whole basis.
-            turned = matmul(matmul(adjoint(basis), by_vectors), matmul(adjoint(vectors), basis))
-        turn = multiply(subtract(turned, adjoint(turned)), 0.5)
+            in_basis = matmul(matmul(adjoint(basis), by_vectors), matmul(adjoint(vectors), basis))
+        turn = multiply(subtract(in_basis, adjoint(in_basis)), 0.5)
         gaps = subtract(expand_dims(values, -2), expand_dims(values, -1))
-        inner = turn_of(turn, gaps, values, [turned])
+        inner = turn_of(turn, gaps, values, [in_basis])
         through = matmul(matmul(basis, inner), adjoint(basis))
-        found = through if found is None else add(found, through)
-    assert found is not None
-    return (of_triangle(found, lower),)
+        result = through if result is None else add(result, through)
+    assert result is not None
+    return (of_triangle(result, lower),)
 
 
 def _triangle(call: Call, uplo: str) -> bool:

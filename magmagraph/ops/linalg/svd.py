@@ -114,22 +114,22 @@ def _svd_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node |
     gaps = subtract(expand_dims(values, -2), expand_dims(values, -1))
     sums = add(expand_dims(values, -2), expand_dims(values, -1))
     terms = [term for term in (across, along) if term is not None]
-    turned = add(
+    rotation = add(
         turn_of(together, gaps, values, terms), multiply(against, safe_inverse(sums, close))
     )
-    half = multiply(turned, 0.5)
+    half = multiply(rotation, 0.5)
     inner = half if inner is None else add(inner, half)
-    found = matmul(matmul(left, inner), right)
+    result = matmul(matmul(left, inner), right)
     inverse = safe_inverse(values, reshape(close, close.shape[:-1]))
     if by_left is not None and rows != shorter:
         assert across is not None
         outside = subtract(by_left, matmul(left, across))
-        found = add(found, matmul(multiply(outside, expand_dims(inverse, -2)), right))
+        result = add(result, matmul(multiply(outside, expand_dims(inverse, -2)), right))
     if by_right is not None and columns != shorter:
         assert along is not None
         outside = subtract(by_right, matmul(adjoint(along), right))
-        found = add(found, matmul(left, multiply(expand_dims(inverse, -1), outside)))
-    return (found,)
+        result = add(result, matmul(left, multiply(expand_dims(inverse, -1), outside)))
+    return (result,)
 
 
 def _sum_and_difference(left: Node | None, right: Node | None) -> tuple[Node, Node]:
@@ -217,14 +217,14 @@ def _of_eigenvalues(node: Node, compute_uv: bool, k: int | None) -> Any:
     values, vectors = (eigvalsh(node), None) if not compute_uv else eigh(node)
     order = argsort(negative(absolute(values)), axis=-1)
     order = order if k is None else cut(order, order.ndim - 1, 0, k)
-    chosen = take_along_axis(values, order, axis=-1)
-    sizes = absolute(chosen)
+    selected = take_along_axis(values, order, axis=-1)
+    sizes = absolute(selected)
     if vectors is None:
         return sizes
     places = expand_dims(order, -2)
     wide = broadcast_to(places, (*vectors.shape[:-1], order.shape[-1]))
     left = take_along_axis(vectors, wide, axis=-1)
-    signs = cast(where(less(chosen, 0), -1, 1), left.dtype)
+    signs = cast(where(less(selected, 0), -1, 1), left.dtype)
     right = conj(swapaxes(multiply(left, expand_dims(signs, -2)), -2, -1))
     return SVDResult(left, sizes, right)
 

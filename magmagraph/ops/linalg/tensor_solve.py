@@ -45,8 +45,8 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """
     left, right = pair(a, b)
     if axes is not None:
-        moved = axes_of(Call(TENSORSOLVE, (left, right)), axes, left.ndim, "axes")
-        left = moveaxis(left, moved, range(left.ndim - len(moved), left.ndim))
+        last_axes = axes_of(Call(TENSORSOLVE, (left, right)), axes, left.ndim, "axes")
+        left = moveaxis(left, last_axes, range(left.ndim - len(last_axes), left.ndim))
     shape = left.shape[right.ndim :]
     order = dims.size(shape)
     total = right.size
@@ -54,8 +54,8 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
         raise Call(TENSORSOLVE, (left, right)).shape_error(
             f"{total} equations for {order} unknowns", need="as many of both"
         )
-    found = solve(reshape(left, (total, order)), reshape(right, (total,)))
-    return reshape(found, shape)
+    solution = solve(reshape(left, (total, order)), reshape(right, (total,)))
+    return reshape(solution, shape)
 
 
 @documented

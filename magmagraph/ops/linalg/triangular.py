@@ -115,8 +115,8 @@ def _substitute(a: Any, x: Any, lower: bool, trans: str, unit_diagonal: bool) ->
     order = x.shape[-2]
     with np.errstate(all="ignore"):
         for row in range(order) if lower else reversed(range(order)):
-            known = slice(0, row) if lower else slice(row + 1, order)
-            x[..., row : row + 1, :] -= a[..., row : row + 1, known] @ x[..., known, :]
+            solved_rows = slice(0, row) if lower else slice(row + 1, order)
+            x[..., row : row + 1, :] -= a[..., row : row + 1, solved_rows] @ x[..., solved_rows, :]
             if not unit_diagonal:
                 x[..., row, :] /= diagonal[..., row, None]
 
@@ -134,8 +134,8 @@ def _solve_elsewhere(xp: Any, a: Any, b: Any, **attrs: Any) -> Any:
     if all(extent == 1 for extent in a.shape[:-2]):
         # One triangle for all of the batch: all right-hand sides are columns of one system.
         side = xp.moveaxis(b.reshape(-1, rows, columns), 1, 0).reshape(rows, -1)
-        found = xp.linalg.solve_triangular(a.reshape(rows, rows), side, **attrs)
-        return xp.moveaxis(found.reshape(rows, -1, columns), 0, 1).reshape(*batch, rows, columns)
+        solution = xp.linalg.solve_triangular(a.reshape(rows, rows), side, **attrs)
+        return xp.moveaxis(solution.reshape(rows, -1, columns), 0, 1).reshape(*batch, rows, columns)
     triangles = xp.ascontiguousarray(xp.broadcast_to(a, (*batch, rows, rows)))
     sides = xp.ascontiguousarray(xp.broadcast_to(b, (*batch, rows, columns)))
     return xp.linalg.solve_triangular(triangles, sides, **attrs)
@@ -150,22 +150,22 @@ def _solve(
 
     def one(matrix: Any, columns: Any, index: tuple[int, ...]) -> Any:
         if matrix.flags.f_contiguous:
-            found, info = routine(
+            solution, info = routine(
                 matrix, columns, lower=lower, trans="NTC".index(trans), unitdiag=unit_diagonal
             )
         elif trans == "C" and matrix.dtype.kind == "c":
-            found, info = routine(
+            solution, info = routine(
                 matrix.T, columns.conj(), lower=not lower, trans=0, unitdiag=unit_diagonal
             )
-            found = found.conj()
+            solution = solution.conj()
         else:
             # LAPACK wants columns one after the other: the transpose is that without a copy.
-            found, info = routine(
+            solution, info = routine(
                 matrix.T, columns, lower=not lower, trans=int(trans == "N"), unitdiag=unit_diagonal
             )
         if info > 0:
             raise _singular(a, index, info - 1)
-        return found
+        return solution
 
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     rows, columns = b.shape[-2:]
@@ -175,9 +175,9 @@ def _solve(
     if all(extent == 1 for extent in a.shape[:-2]):
         # One triangle for all of the batch: all right-hand sides are columns of one system.
         side = np.moveaxis(b.reshape(-1, rows, columns), 1, 0).reshape(rows, -1)
-        found = one(a.reshape(rows, rows), side, (0,) * (a.ndim - 2))
+        solution = one(a.reshape(rows, rows), side, (0,) * (a.ndim - 2))
         result.reshape(-1, rows, columns)[...] = np.moveaxis(
-            found.reshape(rows, -1, columns), 0, 1
+            solution.reshape(rows, -1, columns), 0, 1
         )
         return result
     if rows <= _MOST_ROWS and result.size >= _FEWEST_PER_ROW * rows * rows * columns:
@@ -244,10 +244,10 @@ def triangular_solve(
         raise Call(TRIANGULAR_SOLVE, (left, right)).shape_error(
             f"trans={trans!r}", need="one of 'N', 'T', 'C'"
         )
-    found = triangular(
+    solution = triangular(
         left, right, lower=bool(lower), trans=_CODES[trans], unit_diagonal=bool(unit_diagonal)
     )
-    return without_column(found, vector)
+    return without_column(solution, vector)
 
 
 def bad_systems(name: str) -> list[BadSample]:

@@ -51,16 +51,16 @@ def backward_bytes(
 
 
 class _Scratch:
-    """Hands out arrays that lie in one block of bytes."""
+    """Allocate arrays from one block of bytes."""
 
-    def __init__(self, held: Any) -> None:
-        self._held = held
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
         self._at = 0
 
     def take(self, count: int, dtype: np.dtype) -> Any:
         """Return an array of `count` elements, next to the one before."""
         end = self._at + count * dtype.itemsize
-        part = self._held[self._at : end].view(dtype)
+        part = self._buffer[self._at : end].view(dtype)
         self._at = -(-end // ALIGNED) * ALIGNED
         return part
 
@@ -87,7 +87,7 @@ class _Scores:
         self._flags = scratch.take(self.rows * self.columns, np.dtype(bool))
 
     def places(self) -> Iterator[tuple[int, ...]]:
-        """Yield where each matrix of queries stands."""
+        """Yield the leading index of each matrix of queries."""
         return iter(np.ndindex(*self.q.shape[:-2]))
 
     def row_blocks(self) -> Iterator[slice]:
@@ -134,11 +134,11 @@ def _finite_top(xp: Any, top: Any) -> Any:
 def _widely(
     function: Any, xp: Any, target: Sequence[Any], operands: Sequence[Any], **options: Any
 ) -> None:
-    """Compute 16-bit floats in float32, and round what is written."""
+    """Compute 16-bit floats in float32, and round the results."""
     wide = [x if x.dtype == bool else x.astype(np.float32) for x in operands]
     with np.errstate(all="ignore"):
-        for place, made in zip(target, function(xp, *wide, **options), strict=True):
-            place[...] = made
+        for place, result in zip(target, function(xp, *wide, **options), strict=True):
+            place[...] = result
 
 
 def forward_into(
@@ -152,26 +152,26 @@ def forward_into(
     out, lse = target
     scratch = _Scratch(workspace)
     with np.errstate(all="ignore"):
-        made = _Scores(xp, q, k, mask, causal, block, fill, scratch)
+        scores_of = _Scores(xp, q, k, mask, causal, block, fill, scratch)
         width = v.shape[-1]
-        products = scratch.take(made.rows * width, q.dtype)
-        for place in made.places():
+        products = scratch.take(scores_of.rows * width, q.dtype)
+        for place in scores_of.places():
             values = v[place[:-1]]
-            for rows in made.row_blocks():
+            for rows in scores_of.row_blocks():
                 total = out[place][rows]
                 total[...] = 0
                 count = len(total)
                 top = xp.full(count, -np.inf, q.dtype)
                 weight = xp.zeros(count, q.dtype)
-                for columns in made.column_blocks(rows):
-                    scores = made.at(place, rows, columns)
+                for columns in scores_of.column_blocks(rows):
+                    scores = scores_of.at(place, rows, columns)
                     higher = xp.maximum(top, scores.max(axis=1))
                     base = _finite_top(xp, higher)
                     xp.subtract(scores, base[:, None], out=scores)
                     xp.exp(scores, out=scores)
-                    kept = xp.exp(top - base)
-                    weight = weight * kept + scores.sum(axis=1)
-                    total *= kept[:, None]
+                    rescale = xp.exp(top - base)
+                    weight = weight * rescale + scores.sum(axis=1)
+                    total *= rescale[:, None]
                     part = products[: count * width].reshape(count, width)
                     total += xp.matmul(scores, values[columns], out=part)
                     top = higher
@@ -199,12 +199,12 @@ def _add_to_mask(
 ) -> None:
     """Add a block of the scores' gradient to that of a mask, over the axes that it broadcast."""
     *lead, length, other = gradient.shape
-    held = gradient[tuple(p if e > 1 else 0 for p, e in zip(place, lead, strict=True))]
+    block = gradient[tuple(p if e > 1 else 0 for p, e in zip(place, lead, strict=True))]
     if length == 1:
         part, rows = part.sum(axis=0, keepdims=True), slice(0, 1)
     if other == 1:
         part, columns = part.sum(axis=1, keepdims=True), slice(0, 1)
-    held[rows, columns] += part
+    block[rows, columns] += part
 
 
 def backward_into(
@@ -221,35 +221,35 @@ def backward_into(
         each[...] = 0
     scratch = _Scratch(workspace)
     with np.errstate(all="ignore"):
-        made = _Scores(xp, q, k, mask, causal, block, fill, scratch)
-        longer = max(made.rows, made.columns)
-        slopes = scratch.take(made.rows * made.columns, q.dtype)
+        scores_of = _Scores(xp, q, k, mask, causal, block, fill, scratch)
+        longer = max(scores_of.rows, scores_of.columns)
+        slopes = scratch.take(scores_of.rows * scores_of.columns, q.dtype)
         by_key = scratch.take(longer * k.shape[-1], q.dtype)
         by_value = scratch.take(longer * v.shape[-1], q.dtype)
 
-        def product(held: Any, left: Any, right: Any) -> Any:
+        def product(buffer: Any, left: Any, right: Any) -> Any:
             shape = (left.shape[0], right.shape[1])
-            return xp.matmul(left, right, out=held[: shape[0] * shape[1]].reshape(shape))
+            return xp.matmul(left, right, out=buffer[: shape[0] * shape[1]].reshape(shape))
 
-        for place in made.places():
+        for place in scores_of.places():
             keys, values = k[place[:-1]], v[place[:-1]]
             key_part, value_part = to_k[place[:-1]], to_v[place[:-1]]
-            for rows in made.row_blocks():
+            for rows in scores_of.row_blocks():
                 above = cotangent[place][rows]
                 mean = (above * out[place][rows]).sum(axis=1, keepdims=True)
                 queries = q[place][rows]
                 # Rows that see nothing have the logarithm of 0: their probabilities are 0.
                 line = lse[place][rows]
                 line = xp.where(line == -np.inf, np.inf, line).astype(q.dtype, copy=False)
-                for columns in made.column_blocks(rows):
-                    chances = made.at(place, rows, columns)
+                for columns in scores_of.column_blocks(rows):
+                    chances = scores_of.at(place, rows, columns)
                     xp.subtract(chances, line[:, None], out=chances)
                     xp.exp(chances, out=chances)
                     value_part[columns] += product(by_value, chances.T, above)
                     slope = product(slopes, above, values[columns].T)
                     slope -= mean
                     slope *= chances
-                    made.hide(place, rows, columns, slope)
+                    scores_of.hide(place, rows, columns, slope)
                     if to_mask:
                         _add_to_mask(to_mask[0], place, rows, columns, slope)
                     to_q[place][rows] += product(by_key, slope, keys[columns])

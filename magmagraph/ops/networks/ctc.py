@@ -90,9 +90,9 @@ def _gradient_into(
 ) -> None:  # fmt: skip
     with np.errstate(all="ignore"):
         paths = Paths(xp, logs, labels, lengths, counts, blank)
-        held = lines_of(workspace, 1, paths)
-        whole, slope = paths.ahead(held)
-        paths.occupied(held, whole, slope, target)
+        lines = lines_of(workspace, 1, paths)
+        whole, slope = paths.ahead(lines)
+        paths.occupied(lines, whole, slope, target)
         xp.negative(target, out=target)
 
 
@@ -138,9 +138,9 @@ def _curvature_into(
 ) -> None:  # fmt: skip
     with np.errstate(all="ignore"):
         paths = Paths(xp, logs, labels, lengths, counts, blank, direction)
-        held = lines_of(workspace, 2, paths)
-        whole, slope = paths.ahead(held)
-        paths.occupied(held, whole, slope, target)
+        lines = lines_of(workspace, 2, paths)
+        whole, slope = paths.ahead(lines)
+        paths.occupied(lines, whole, slope, target)
         xp.negative(target, out=target)
 
 
@@ -223,17 +223,17 @@ def ctc_loss(
     >>> round(float(loss.eval()), 4)
     0.2877
     """
-    given, target = floating(logits), as_node(labels)
-    call = Call(CTC_LOSS, (given, target))
-    flat = given.ndim == 2 and target.ndim == 1
+    values, target = floating(logits), as_node(labels)
+    call = Call(CTC_LOSS, (values, target))
+    flat = values.ndim == 2 and target.ndim == 1
     if flat:
-        given, target = expand_dims(given, 0), expand_dims(target, 0)
-    if given.ndim != 3 or target.ndim != 2:
+        values, target = expand_dims(values, 0), expand_dims(target, 0)
+    if values.ndim != 3 or target.ndim != 2:
         raise call.shape_error(
-            f"logits of {given.ndim} axes and labels of {target.ndim}",
+            f"logits of {values.ndim} axes and labels of {target.ndim}",
             need="logits (N, T, C) and labels (N, S), or both without N",
         )
-    batch, steps, classes = given.shape
+    batch, steps, classes = values.shape
     if not isinstance(blank, (int, np.integer)) or isinstance(blank, bool) or blank < 0 or (
         isinstance(classes, int) and blank >= classes
     ):
@@ -242,7 +242,7 @@ def ctc_loss(
         raise ShapeError(
             message(f"ctc_loss: reduction={reduction!r}", need=f"one of {', '.join(_REDUCTIONS)}")
         )
-    scores = cast(given, np.float32) if given.dtype.itemsize < 4 else given
+    scores = cast(values, np.float32) if values.dtype.itemsize < 4 else values
     logs = subtract(scores, logsumexp(scores, -1, keepdims=True))
     lengths = _lengths(logit_lengths, steps, batch, flat)
     counts = _lengths(label_lengths, target.shape[1], batch, flat)
@@ -257,7 +257,7 @@ def ctc_loss(
         loss = sum(loss)
     elif flat:
         loss = reshape(loss, ())
-    return cast(loss, given.dtype)
+    return cast(loss, values.dtype)
 
 
 def _lengths(value: Any, whole: Extent, batch: Extent, flat: bool) -> Node:
@@ -275,12 +275,12 @@ def _alignments(
     labels: Sequence[int] | np.ndarray, steps: int, classes: int, blank: int
 ) -> list[Any]:
     """Return, of all sequences of classes, those that become the labels."""
-    found = []
+    paths = []
     for path in itertools.product(range(classes), repeat=steps):
-        joined = [c for c, _ in itertools.groupby(path)]
-        if [c for c in joined if c != blank] == list(labels):
-            found.append(path)
-    return found
+        merged = [c for c, _ in itertools.groupby(path)]
+        if [c for c in merged if c != blank] == list(labels):
+            paths.append(path)
+    return paths
 
 
 def _reference(

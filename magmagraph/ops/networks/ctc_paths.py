@@ -78,36 +78,36 @@ class Paths:
         mixed = (parts * xp.stack(slopes)).sum(axis=0)
         return merged, mixed / xp.where(total == 0, 1.0, total)
 
-    def _moved(self, line: Any, by: int, fill: float) -> Any:
-        """Return a line whose states come from `by` places before (or behind, if negative)."""
-        moved = self.xp.full_like(line, fill)
+    def _shifted(self, line: Any, by: int, fill: float) -> Any:
+        """Shift a line by `by` states (to the left if negative)."""
+        shifted = self.xp.full_like(line, fill)
         if by > 0:
-            moved[:, by:] = line[:, : max(0, self.states - by)]
+            shifted[:, by:] = line[:, : max(0, self.states - by)]
         else:
-            moved[:, :by] = line[:, -by:]
-        return moved
+            shifted[:, :by] = line[:, -by:]
+        return shifted
 
     def _step(self, weight: Any, slope: Any, way: int) -> tuple[Any, Any]:
         """Return lines after a transition, forwards (1) or backwards in time (-1)."""
         xp = self.xp
         far = 2 * way
-        jump = self._moved(weight, far, -np.inf) if self.states > 2 else weight * 0 - np.inf
-        allowed = self.skips if way > 0 else self._moved(self.skips, far, False)
+        jump = self._shifted(weight, far, -np.inf) if self.states > 2 else weight * 0 - np.inf
+        allowed = self.skips if way > 0 else self._shifted(self.skips, far, False)
         if self.states <= 2:
             allowed = xp.zeros_like(self.skips)
         jump = xp.where(allowed, jump, -np.inf)
-        near = self._moved(weight, way, -np.inf) if self.states > 1 else jump
+        near = self._shifted(weight, way, -np.inf) if self.states > 1 else jump
         slopes = None
         if slope is not None:
-            nearer = self._moved(slope, way, 0.0) if self.states > 1 else slope * 0
-            further = self._moved(slope, far, 0.0) if self.states > 2 else slope * 0
+            nearer = self._shifted(slope, way, 0.0) if self.states > 1 else slope * 0
+            further = self._shifted(slope, far, 0.0) if self.states > 2 else slope * 0
             slopes = [slope, nearer, further]
         return self._merged([weight, near, jump], slopes)
 
-    def ahead(self, held: Any = None) -> tuple[Any, Any]:
+    def ahead(self, lines: Any = None) -> tuple[Any, Any]:
         """Return the logarithm of the weight of all alignments, and its derivative.
 
-        `held`, where given, takes the lines of each step, of shape (lines, T, N, states).
+        `lines`, if given, receives the lines of each step: shape (lines, T, N, states).
         """
         xp = self.xp
         shape = self.classes.shape
@@ -123,10 +123,10 @@ class Paths:
                 weight, slope = self._step(weight, slope, 1)
             weight = weight + emitted
             slope = None if change is None else slope + change
-            if held is not None:
-                held[0][t] = weight
+            if lines is not None:
+                lines[0][t] = weight
                 if slope is not None:
-                    held[1][t] = slope
+                    lines[1][t] = slope
             ending = xp.where(self.ends, weight, -np.inf)
             total, total_slope = self._merged(
                 list(ending.T), None if slope is None else list(slope.T)
@@ -137,7 +137,7 @@ class Paths:
                 whole_slope = xp.where(now, total_slope, whole_slope)
         return whole, whole_slope
 
-    def occupied(self, held: Any, whole: Any, whole_slope: Any, target: Any) -> None:
+    def occupied(self, lines: Any, whole: Any, whole_slope: Any, target: Any) -> None:
         """Add to a target, for each step and class, the probability of being there.
 
         With a direction it is the derivative of that probability.
@@ -160,9 +160,9 @@ class Paths:
             weight = xp.where(starts, xp.where(self.ends, 0.0, -np.inf), weight)
             if slope is not None:
                 slope = xp.where(starts, 0.0, slope)
-            chance = xp.where(possible[:, None], xp.exp(held[0][t] + weight - base), 0.0)
+            chance = xp.where(possible[:, None], xp.exp(lines[0][t] + weight - base), 0.0)
             if slope is not None:
-                chance = chance * (held[1][t] + slope - whole_slope[:, None])
+                chance = chance * (lines[1][t] + slope - whole_slope[:, None])
             xp.add.at(target, (self.rows[:, None], t, self.classes), chance)
 
 

@@ -56,20 +56,20 @@ def embedding(ids: Any, table: Any, *, padding_index: int | None = None) -> Node
            [0., 0.],
            [2., 2.]], dtype=float32)
     """
-    positions, held = as_node(ids), floating(table)
-    call = Call(EMBEDDING, (positions, held))
+    positions, weights = as_node(ids), floating(table)
+    call = Call(EMBEDDING, (positions, weights))
     if not is_integer(positions.dtype):
         raise call.dtype_error(
             f"ids of dtype {positions.dtype.name}",
             need="an integer dtype",
             hint="mg.cast(ids, 'int32')",
         )
-    if not held.ndim:
+    if not weights.ndim:
         raise call.shape_error("a table without axes", need="shape (rows, ...)")
-    rows = take(held, positions, 0)
+    rows = take(weights, positions, 0)
     if padding_index is None:
         return rows
-    count = held.shape[0]
+    count = weights.shape[0]
     if not isinstance(padding_index, (int, np.integer)) or isinstance(padding_index, bool):
         raise call.dtype_error(f"padding_index={padding_index!r} is not an int")
     if isinstance(count, int) and not 0 <= padding_index < count:
@@ -77,7 +77,7 @@ def embedding(ids: Any, table: Any, *, padding_index: int | None = None) -> Node
             f"padding_index={padding_index} for a table of {count} rows",
             need=f"a row in [0, {count})",
         )
-    line: tuple[Extent, ...] = (*positions.shape, *[1] * (held.ndim - 1))
+    line: tuple[Extent, ...] = (*positions.shape, *[1] * (weights.ndim - 1))
     padding = reshape(equal(positions, int(padding_index)), line)
     return where(padding, stop_gradient(rows), rows)
 

@@ -103,7 +103,7 @@ def sparse_plus(x: Any) -> Node:
     array([0.  , 0.25, 3.  ], dtype=float32)
     """
     node = floating(x)
-    between = minimum(maximum(node, -1.0), 1.0)  # no infinity in what is not chosen
+    between = minimum(maximum(node, -1.0), 1.0)  # no infinity in the branch not selected
     bowl = multiply(square(add(between, 1.0)), 0.25)
     return where(less_equal(node, -1.0), 0.0, where(greater_equal(node, 1.0), node, bowl))
 

@@ -123,13 +123,13 @@ def apply_rotary(
         first, second = index(pairs, (..., 0)), index(pairs, (..., 1))
     else:
         first, second = index(wide, (..., slice(0, half))), index(wide, (..., slice(half, width)))
-    turned = [
+    rotated = [
         subtract(multiply(first, turn), multiply(second, lift)),
         add(multiply(second, turn), multiply(first, lift)),
     ]
     if interleaved:
-        return cast(reshape(stack(turned, axis=-1), node.shape), node.dtype)
-    return cast(concatenate(turned, axis=-1), node.dtype)
+        return cast(reshape(stack(rotated, axis=-1), node.shape), node.dtype)
+    return cast(concatenate(rotated, axis=-1), node.dtype)
 
 
 # Records.
@@ -138,11 +138,11 @@ def apply_rotary(
 def _encoding_reference(
     length: int, features: int, base: float = 10000.0, dtype: Any = None
 ) -> np.ndarray:
-    found = np.empty((length, features))
+    encoding = np.empty((length, features))
     for p, i in np.ndindex(length, features):
         angle = p / base ** (2 * (i // 2) / features)
-        found[p, i] = np.cos(angle) if i % 2 else np.sin(angle)
-    return found
+        encoding[p, i] = np.cos(angle) if i % 2 else np.sin(angle)
+    return encoding
 
 
 def _rotary_reference(
@@ -153,10 +153,10 @@ def _rotary_reference(
     at = np.arange(x.shape[-2]) if positions is None else positions
     factor = np.exp(1j * np.asarray(at)[..., None] / base ** (np.arange(half) / half))
     first, second = (x[..., ::2], x[..., 1::2]) if interleaved else np.split(x, 2, -1)
-    turned = (first + 1j * second) * factor
+    rotated = (first + 1j * second) * factor
     if interleaved:
-        return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
-    return np.concatenate([turned.real, turned.imag], -1)
+        return np.stack([rotated.real, rotated.imag], -1).reshape(x.shape)
+    return np.concatenate([rotated.real, rotated.imag], -1)
 
 
 _FEATURES = np.cos(np.arange(24.0)).reshape(2, 3, 4)

@@ -28,7 +28,7 @@ from .contraction import MATMUL
 
 __all__ = ["einsum"]
 
-# What a named extent counts as where the order of products is chosen.
+# The assumed size of a named extent in choosing the order of products.
 _TYPICAL = 64
 
 Labels = tuple[str, ...]
@@ -89,14 +89,14 @@ def _pieces(call: Call, text: str) -> list[str]:
 
 def _read(call: Call, text: str, rank: int) -> Labels:
     pieces = _pieces(call, text)
-    named = len(pieces) - ("..." in pieces)
-    if named > rank or ("..." not in pieces and named != rank):
+    label_count = len(pieces) - ("..." in pieces)
+    if label_count > rank or ("..." not in pieces and label_count != rank):
         raise call.shape_error(
-            f"'{text}' labels {named} axes, the operand has {rank}",
+            f"'{text}' labels {label_count} axes, the operand has {rank}",
             need="a label for each axis, or '...'",
         )
     # Counted from the right, as broadcasting aligns them.
-    dots = [f".{i}" for i in reversed(range(rank - named))]
+    dots = [f".{i}" for i in reversed(range(rank - label_count))]
     return tuple(label for p in pieces for label in (dots if p == "..." else [p]))
 
 
@@ -105,11 +105,11 @@ def _extents(call: Call, terms: Iterable[Term]) -> dict[str, Extent]:
     extents: dict[str, Extent] = {}
     for term in terms:
         for label, extent in zip(term.labels, term.node.shape, strict=True):
-            known = extents.get(label, 1)
-            if _is_one(known):
+            other = extents.get(label, 1)
+            if _is_one(other):
                 extents[label] = extent
             elif not _is_one(extent):
-                extents[label] = call.unify(known, extent, f"extents of label '{label}'")
+                extents[label] = call.unify(other, extent, f"extents of label '{label}'")
     return extents
 
 
@@ -122,8 +122,8 @@ def _is_one(extent: Extent) -> bool:
 
 def _sum(node: Node, axes: Iterable[int]) -> Node:
     """Return a sum that keeps the dtype (where the public function widens integers)."""
-    chosen = tuple(sorted(axes))
-    return SUM(node, axes=chosen) if chosen else node
+    in_order = tuple(sorted(axes))
+    return SUM(node, axes=in_order) if in_order else node
 
 
 def _without_repeats(term: Term) -> Term:
@@ -146,20 +146,20 @@ def _without_repeats(term: Term) -> Term:
 
 def _without_ones(term: Term, extents: dict[str, Extent]) -> Term:
     """Drop axes of extent 1 whose label has another extent elsewhere: multiplying broadcasts."""
-    kept = [
+    axes = [
         axis
         for axis, label in enumerate(term.labels)
         if not _is_one(term.node.shape[axis]) or _is_one(extents[label])
     ]
-    shape = [term.node.shape[axis] for axis in kept]
-    return Term(reshape(term.node, shape), tuple(term.labels[axis] for axis in kept))
+    shape = [term.node.shape[axis] for axis in axes]
+    return Term(reshape(term.node, shape), tuple(term.labels[axis] for axis in axes))
 
 
 def _summed(term: Term, needed: set[str]) -> Term:
     """Sum over the labels that nothing else needs."""
-    gone = [axis for axis, label in enumerate(term.labels) if label not in needed]
-    kept = tuple(label for label in term.labels if label in needed)
-    return Term(_sum(term.node, gone), kept)
+    summed_axes = [axis for axis, label in enumerate(term.labels) if label not in needed]
+    labels = tuple(label for label in term.labels if label in needed)
+    return Term(_sum(term.node, summed_axes), labels)
 
 
 def _arranged(term: Term, labels: Sequence[str]) -> Node:
@@ -224,21 +224,21 @@ def _cheapest(terms: Sequence[Term], output: Labels, extents: dict[str, Extent])
     return best[1]
 
 
-def _lettered(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+def _lettered(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return subscripts and operands of operands that lists of ints follow."""
-    pairs, output = len(given) // 2, given[-1] if len(given) % 2 else None
-    terms = [_letters(given[2 * i + 1]) for i in range(pairs)]
+    pairs, output = len(arguments) // 2, arguments[-1] if len(arguments) % 2 else None
+    terms = [_letters(arguments[2 * i + 1]) for i in range(pairs)]
     text = ",".join(terms)
-    return text if output is None else f"{text}->{_letters(output)}", given[: 2 * pairs : 2]
+    return text if output is None else f"{text}->{_letters(output)}", arguments[: 2 * pairs : 2]
 
 
 def _letters(labels: Any) -> str:
     listed = isinstance(labels, (list, tuple))
     for label in labels if listed else ():
-        known = label is Ellipsis or (
+        is_label = label is Ellipsis or (
             isinstance(label, (int, np.integer)) and 0 <= int(label) < len(_ALPHABET)
         )
-        listed = listed and known
+        listed = listed and is_label
     if not listed:
         raise ShapeError(
             message(

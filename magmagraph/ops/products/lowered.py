@@ -26,12 +26,12 @@ def _scalars_and_addend(
     call: Call, result: Type, rest: tuple[Type, ...], scaled: bool, accumulate: bool
 ) -> Type:
     """Check the optional operands ``[alpha][, c, beta]`` of a product whose result is given."""
-    wanted = (["alpha"] if scaled else []) + (["c", "beta"] if accumulate else [])
-    if len(rest) != len(wanted):
+    names = (["alpha"] if scaled else []) + (["c", "beta"] if accumulate else [])
+    if len(rest) != len(names):
         raise call.shape_error(
-            f"{len(rest)} operands follow the factors", need=f"{len(wanted)}: {', '.join(wanted)}"
+            f"{len(rest)} operands follow the factors", need=f"{len(names)}: {', '.join(names)}"
         )
-    for name, type_ in zip(wanted, rest, strict=True):
+    for name, type_ in zip(names, rest, strict=True):
         expected = result if name == "c" else Type(result.dtype, ())
         if name != "c" and type_ == Type(accumulation_dtype(result.dtype), ()):
             continue  # 16-bit results are scaled in float32
@@ -62,8 +62,8 @@ def _gemm_type(
     batch: tuple[Extent, ...] = ()
     if a.ndim > 2 or b.ndim > 2:
         batch = call.broadcast(a.shape[:-2], b.shape[:-2])
-    made = mixed_type(call, Type(a.dtype, (*batch, rows, columns)), compute, result)
-    return _scalars_and_addend(call, made, rest, scaled, accumulate)
+    result_type = mixed_type(call, Type(a.dtype, (*batch, rows, columns)), compute, result)
+    return _scalars_and_addend(call, result_type, rest, scaled, accumulate)
 
 
 def _combine(xp: Any, value: Any, rest: tuple[Any, ...], scaled: bool, accumulate: bool) -> Any:
@@ -111,7 +111,7 @@ def _gemm_into(
     result: np.dtype | None = None,
     workspace: Any = None,
 ) -> None:
-    """Compute a product where its result lies, which may be where its addend is."""
+    """Compute a product into its result's memory, which may hold its addend."""
     factors = operand(xp, a, compute), operand(xp, b, compute)
     narrow = any(x.dtype != target.dtype for x in (*factors, *rest))
     left = xp.swapaxes(factors[0], -1, -2) if transpose_a else factors[0]
@@ -179,16 +179,16 @@ def _syrk_type(call: Call, x: Type, *, transposed: bool) -> Type:
 def _syrk(xp: Any, x: Any, *, transposed: bool) -> Any:
     # NumPy hands a product of one array with its own transpose to BLAS as a rank-k update of one
     # triangle, and mirrors that.
-    turned = xp.swapaxes(x, -1, -2)
-    return xp.matmul(x, turned) if transposed else xp.matmul(turned, x)
+    transpose = xp.swapaxes(x, -1, -2)
+    return xp.matmul(x, transpose) if transposed else xp.matmul(transpose, x)
 
 
 def _syrk_into(xp: Any, target: Any, x: Any, *, transposed: bool) -> None:
-    turned = xp.swapaxes(x, -1, -2)
+    transpose = xp.swapaxes(x, -1, -2)
     if transposed:
-        xp.matmul(x, turned, out=target)
+        xp.matmul(x, transpose, out=target)
     else:
-        xp.matmul(turned, x, out=target)
+        xp.matmul(transpose, x, out=target)
 
 
 SYRK = Op(
@@ -295,9 +295,9 @@ def _with_operands(
 def _scatter_type(call: Call, values: Type, positions: Type, *rest: Type, mode: str) -> Type:
     check_indices(call, positions, mode)
     base = rest[-1]
-    wanted = Type(base.dtype, (*positions.shape, *base.shape[1:]))
-    if values != wanted:
-        raise call.shape_error(f"the values are {values}", need=str(wanted))
+    expected_type = Type(base.dtype, (*positions.shape, *base.shape[1:]))
+    if values != expected_type:
+        raise call.shape_error(f"the values are {values}", need=str(expected_type))
     return _scalars_and_addend(call, base, rest[:-1], len(rest) == 2, False)
 
 

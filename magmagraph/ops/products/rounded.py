@@ -52,17 +52,17 @@ def conversion_bytes(a: Type, b: Type, result: Type, compute: str = "") -> Exten
     return count * 4
 
 
-def mixed_type(call: Call, made: Type, compute: str, result: np.dtype | None) -> Type:
-    """Return the type of a product in mixed precision; `made` is that of its operands' dtype."""
-    if compute not in ("", "tf32") or (compute and made.dtype != np.dtype(np.float32)):
+def mixed_type(call: Call, default_type: Type, compute: str, result: np.dtype | None) -> Type:
+    """Return the type of a product in mixed precision; `default_type` has the operands' dtype."""
+    if compute not in ("", "tf32") or (compute and default_type.dtype != np.dtype(np.float32)):
         raise call.dtype_error(
-            f"compute={compute!r} of {made.dtype.name}", need="'' or, of float32, 'tf32'"
+            f"compute={compute!r} of {default_type.dtype.name}", need="'' or, of float32, 'tf32'"
         )
     if result is None:
-        return made
-    if result not in (made.dtype, accumulation_dtype(made.dtype)):
+        return default_type
+    if result not in (default_type.dtype, accumulation_dtype(default_type.dtype)):
         raise call.dtype_error(
-            f"a result of {result.name} from operands of {made.dtype.name}",
-            need=f"{made.dtype.name} or {accumulation_dtype(made.dtype).name}",
+            f"a result of {result.name} from operands of {default_type.dtype.name}",
+            need=f"{default_type.dtype.name} or {accumulation_dtype(default_type.dtype).name}",
         )
-    return Type(result, made.shape)
+    return Type(result, default_type.shape)

@@ -224,12 +224,12 @@ _FROM_SEED, _SPLIT, _FOLD, _MIX = 1, 2, 3, 4
 
 
 def _mixed(counter: tuple[int, int, int, int], words: tuple[int, int]) -> tuple[int, int, int, int]:
-    found = philox(
+    words_out = philox(
         np,
         tuple(np.array([word], dtype=np.uint64) for word in counter),  # type: ignore[arg-type]
         words,
     )
-    return tuple(int(word[0]) for word in found)  # type: ignore[return-value]
+    return tuple(int(word[0]) for word in words_out)  # type: ignore[return-value]
 
 
 def _halves(value: int) -> tuple[int, int]:
@@ -350,9 +350,9 @@ def origin(key: Key | None) -> tuple[Node, int, int]:
     if key is None:
         number, stream = next_stream()
         return RANDOM_STEP(), number, stream
-    given = checked_key("random", key)
-    step = constant(0, dtype=INT64) if given.step is None else given.step
-    return step, given.seed, given.stream
+    stream_key = checked_key("random", key)
+    step = constant(0, dtype=INT64) if stream_key.step is None else stream_key.step
+    return step, stream_key.seed, stream_key.stream
 
 
 def sources(shape: Shape, *dtypes: np.dtype, key: Key | None = None) -> list[Node]:
@@ -372,9 +372,9 @@ def wide(dtype: np.dtype) -> np.dtype:
 def unit(words: Node, dtype: np.dtype, digits: int) -> Node:
     """Return words as numbers in [0, 1) with so many binary digits; `dtype` holds them exactly."""
     width = 8 * words.dtype.itemsize
-    kept = right_shift(words, constant(width - digits, dtype=words.dtype))
+    high_bits = right_shift(words, constant(width - digits, dtype=words.dtype))
     # Signed integers convert faster, and these have a free sign bit.
-    whole = cast(kept, INT64 if words.dtype == UINT64 else INT32)
+    whole = cast(high_bits, INT64 if words.dtype == UINT64 else INT32)
     return multiply(cast(whole, dtype), constant(2.0**-digits, dtype=dtype))
 
 
@@ -425,11 +425,11 @@ def fitted(name: str, result: Node, shape: Shape) -> Node:
     return result
 
 
-def misfit(name: str, found: Shape, shape: Shape) -> ShapeError:
+def misfit(name: str, parameter_shape: Shape, shape: Shape) -> ShapeError:
     """Make the error for parameters that are larger than the result."""
     return ShapeError(
         message(
-            f"random.{name}: parameters of shape {found} do not fit shape {shape}",
+            f"random.{name}: parameters of shape {parameter_shape} do not fit shape {shape}",
             need="parameters that broadcast to it",
         )
     )

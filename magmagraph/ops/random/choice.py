@@ -51,9 +51,9 @@ from .quantile import unit_exponential, unit_gumbel
 def _logits(name: str, logits: Any, probs: Any) -> Node:
     """Return logarithms of weights, of which one of two forms is given."""
     if (logits is None) == (probs is None):
-        given = "neither" if logits is None else "both"
+        count = "neither" if logits is None else "both"
         raise ShapeError(
-            message(f"random.{name}: {given} of logits and probs given", need="one of the two")
+            message(f"random.{name}: {count} of logits and probs given", need="one of the two")
         )
     node = floating(logits if probs is None else probs)
     if not node.ndim:
@@ -269,25 +269,25 @@ def multivariate_normal(
     array([1., 2.], dtype=float32)
     """
     target = result_dtype("multivariate_normal", dtype, mean, cov)
-    center, spread = (parameter(value, wide(target)) for value in (mean, cov))
-    call = Call(RANDOM_BITS, (center, spread))
-    if center.ndim < 1 or spread.ndim < 2:
+    center, covariance = (parameter(value, wide(target)) for value in (mean, cov))
+    call = Call(RANDOM_BITS, (center, covariance))
+    if center.ndim < 1 or covariance.ndim < 2:
         raise ShapeError(
             message(
                 f"random.multivariate_normal: mean of shape {center.shape}, "
-                f"cov of shape {spread.shape}",
+                f"cov of shape {covariance.shape}",
                 need="a vector and a matrix, or batches of them",
             )
         )
-    call.unify(center.shape[-1], spread.shape[-1], "extents of mean and cov")
-    call.unify(spread.shape[-2], spread.shape[-1], "extents of cov")
-    outer = call.broadcast(center.shape[:-1], spread.shape[:-2])
+    call.unify(center.shape[-1], covariance.shape[-1], "extents of mean and cov")
+    call.unify(covariance.shape[-2], covariance.shape[-1], "extents of cov")
+    outer = call.broadcast(center.shape[:-1], covariance.shape[:-2])
     extents = outer if shape is None else dims.parse_shape(shape)
     if call.broadcast(outer, extents) != extents:
         raise misfit("multivariate_normal", outer, extents)
     z = normal((*extents, center.shape[-1]), dtype=center.dtype, key=key)
-    moved = matmul(cholesky(spread), expand_dims(z, -1))
-    return cast(center + reshape(moved, z.shape), target)
+    deviation = matmul(cholesky(covariance), expand_dims(z, -1))
+    return cast(center + reshape(deviation, z.shape), target)
 
 
 @documented

@@ -36,8 +36,8 @@ from .family import (
     SHARE,
     accepted,
     distribution,
+    draw_node,
     drawing_op,
-    drawn,
     integer_dtype,
 )
 from .gamma import unit_gamma
@@ -75,11 +75,11 @@ def _log_poisson(xp: Any, k: Any, mean: Any) -> Any:
 
 def _log_binomial(xp: Any, k: Any, n: Any, p: Any) -> Any:
     inside = (k > 0) & (k < n)
-    taken, left = xp.where(inside, k, 1.0), xp.where(inside, n - k, 1.0)
+    successes, left = xp.where(inside, k, 1.0), xp.where(inside, n - k, 1.0)
     whole = xp.where(inside, n, 2.0)
-    value = _rest(xp, whole) - _rest(xp, taken) - _rest(xp, left)
-    value = value - _deviance(xp, taken, whole * p) - _deviance(xp, left, whole * (1.0 - p))
-    value = value + 0.5 * xp.log(whole / (2.0 * math.pi * taken * left))
+    value = _rest(xp, whole) - _rest(xp, successes) - _rest(xp, left)
+    value = value - _deviance(xp, successes, whole * p) - _deviance(xp, left, whole * (1.0 - p))
+    value = value + 0.5 * xp.log(whole / (2.0 * math.pi * successes * left))
     return xp.where(inside, value, xp.where(k > 0, n * xp.log(p), n * xp.log1p(-p)))
 
 
@@ -144,7 +144,7 @@ poisson, POISSON = distribution(
     "poisson",
     [("lam", 1.0, NOT_NEGATIVE)],
     "Draw numbers of Poisson's distribution: counts of rare events of mean `lam`.",
-    lambda shape, dtype, key, lam: drawn(RANDOM_POISSON, shape, key, lam),
+    lambda shape, dtype, key, lam: draw_node(RANDOM_POISSON, shape, key, lam),
     module=__name__,
     notes="Exact to the rounding of probabilities in float64; for means up to 2**53.",
     example=("poisson((10000,), 3.5)", "round(float(x.mean()), 1)", "3.5"),
@@ -220,7 +220,7 @@ binomial, BINOMIAL = distribution(
     "binomial",
     [("n", REQUIRED, NOT_NEGATIVE), ("p", REQUIRED, SHARE)],
     "Draw how many of `n` events of chance `p` happen.",
-    lambda shape, dtype, key, n, p: drawn(RANDOM_BINOMIAL, shape, key, n, p),
+    lambda shape, dtype, key, n, p: draw_node(RANDOM_BINOMIAL, shape, key, n, p),
     module=__name__,
     notes="Exact to the rounding of probabilities in float64.",
     example=("binomial((10000,), 20, 0.3)", "round(float(x.mean()), 1)", "6.0"),
@@ -253,7 +253,7 @@ geometric, GEOMETRIC = distribution(
 def _negative_binomial(shape: Shape, dtype: np.dtype, key: Key | None, n: Node, p: Node) -> Node:
     first, second = keys_for(key, 2)
     mean = unit_gamma(shape, first, n) * ((1.0 - p) / p)
-    return drawn(RANDOM_POISSON, shape, second, mean)
+    return draw_node(RANDOM_POISSON, shape, second, mean)
 
 
 negative_binomial, NEGATIVE_BINOMIAL = distribution(
@@ -323,11 +323,11 @@ def multinomial(
         if len(counts) == count - 1:
             counts.append(left)
             break
-        # Nothing is left for a class behind which all chances are 0.
+        # Where no probability is left, the share is 0, not 0 / 0.
         share = where(greater(rest, 0), each / where(greater(rest, 0), rest, 1), 0)
-        taken = drawn(RANDOM_BINOMIAL, extents, part_key, left, clip(share, 0.0, 1.0))
-        counts.append(taken)
-        left = left - taken
+        events = draw_node(RANDOM_BINOMIAL, extents, part_key, left, clip(share, 0.0, 1.0))
+        counts.append(events)
+        left = left - events
     return cast(stack(counts, axis=-1), target)
 
 

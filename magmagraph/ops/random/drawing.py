@@ -41,15 +41,15 @@ def drawing() -> Iterator[Drawn]:
     >>> len(bits)
     1
     """
-    drawn = Drawn()
-    token = _watching.set((*_watching.get(), drawn))
+    streams = Drawn()
+    token = _watching.set((*_watching.get(), streams))
     try:
-        yield drawn
+        yield streams
     finally:
         _watching.reset(token)
 
 
 def note(seed: int, stream: int) -> None:
     """Tell all who watch that a stream was handed out."""
-    for drawn in _watching.get():
-        drawn.add(seed, stream)
+    for streams in _watching.get():
+        streams.add(seed, stream)

@@ -127,8 +127,8 @@ def distribution(
     """
     signature = _signature(parameters, INT32 if integers else None)
 
-    def function(*given: Any, **named: Any) -> Node:
-        bound = signature.bind(*given, **named)
+    def function(*args: Any, **keywords: Any) -> Node:
+        bound = signature.bind(*args, **keywords)
         bound.apply_defaults()
         values = bound.arguments
         raw = [values[each] for each, _, _ in parameters]
@@ -153,9 +153,9 @@ def distribution(
         kind="an integer's" if integers else "a float's",
     )
     call, statistic, value = example
-    shown = _EXAMPLE.format(call=call, statistic=statistic, value=value)
+    example_text = _EXAMPLE.format(call=call, statistic=statistic, value=value)
     function.__signature__ = signature  # type: ignore[attr-defined]
-    publish(function, name, module, summary, notes, fields, shown)
+    publish(function, name, module, summary, notes, fields, example_text)
     return function, drawing_record(function, summary, no_gradient)
 
 
@@ -181,14 +181,14 @@ def _drawn_type(call: Call, step: Type, *parameters: Type, shape: Shape, **attrs
 
 
 def _mapped(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
-    """Return the node with a new first axis, each position of which has parameters of its own."""
+    """Map a draw over a new first axis, with parameters for each position."""
     extent: Extent = mapped_extent(operands, batched)
     rank = len(node.attrs["shape"])
-    moved = [
-        lifted(operand, rank) if given else operand
-        for operand, given in zip(operands, batched, strict=True)
+    lifted_operands = [
+        lifted(operand, rank) if is_batched else operand
+        for operand, is_batched in zip(operands, batched, strict=True)
     ]
-    return node.op(*moved, **{**node.attrs, "shape": (extent, *node.attrs["shape"])})
+    return node.op(*lifted_operands, **{**node.attrs, "shape": (extent, *node.attrs["shape"])})
 
 
 def drawing_op(
@@ -222,7 +222,7 @@ def drawing_op(
         def draw(elements: Any, part: int) -> tuple[Any, Any]:
             return _pair(xp, stream_key(seed, stream, part), moment, elements)
 
-        # What lies outside of a distribution's domain becomes NaN, without a word.
+        # Parameters outside a distribution's domain give NaN, without an error.
         with np.errstate(all="ignore"):
             result = sample(xp, draw, *flat, **attrs)
         return result.reshape(shape).astype(parameters[0].dtype)
@@ -259,13 +259,13 @@ def _pair(xp: Any, key: tuple[int, int], moment: int, elements: Any) -> tuple[An
     return (first + 0.5) * scale, (second + 0.5) * scale
 
 
-def drawn(op: Op, shape: Shape, key: Key | None, *parameters: Node, **attrs: Any) -> Node:
+def draw_node(op: Op, shape: Shape, key: Key | None, *parameters: Node, **attrs: Any) -> Node:
     """Return a new node of a drawing operation."""
     step, seed, stream = origin(key)
     return op(step, *parameters, seed=seed, stream=stream, shape=shape, **attrs)
 
 
-MOST_ROUNDS = 2000  # acceptance is above 1/4 everywhere: beyond it lies no chance, but a mistake
+MOST_ROUNDS = 2000  # acceptance is above 1/4 everywhere: more trials mean an error, not bad luck
 
 
 def accepted(

@@ -27,8 +27,8 @@ from .family import (
     REQUIRED,
     accepted,
     distribution,
+    draw_node,
     drawing_op,
-    drawn,
 )
 
 
@@ -38,12 +38,12 @@ def log_gamma_variables(xp: Any, draw: Any, a: Any) -> Any:
     result = xp.where(a == 0, -np.inf, xp.where(a == np.inf, np.inf, np.nan))
     shape = xp.where(a < 1, a + 1.0, a)
     offset = shape - 1.0 / 3.0
-    spread = 1.0 / xp.sqrt(9.0 * offset)
+    deviation = 1.0 / xp.sqrt(9.0 * offset)
 
     def propose(elements: Any, first: Any, second: Any) -> tuple[Any, Any]:
         d = offset[elements]
         z = special("ndtri")(xp, first)
-        root = 1.0 + spread[elements] * z
+        root = 1.0 + deviation[elements] * z
         cube = xp.where(root > 0, root, 1.0) ** 3
         fits = xp.log(second) < 0.5 * z * z + d - d * cube + d * xp.log(cube)
         return xp.log(d * cube), (root > 0) & fits
@@ -82,7 +82,7 @@ RANDOM_GAMMA = drawing_op(
 
 def unit_gamma(shape: Shape, key: Key | None, a: Node, *, log: bool = False) -> Node:
     """Return gamma variables of scale 1, or their logarithms."""
-    return drawn(RANDOM_GAMMA, shape, key, a, log=log)
+    return draw_node(RANDOM_GAMMA, shape, key, a, log=log)
 
 
 _IMPLICIT = "(M. Figurnov et al., 2018)"

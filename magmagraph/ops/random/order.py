@@ -32,38 +32,38 @@ def shape_first(
     name = function.__name__
     count = names.index("dtype") - 1 if "dtype" in names else len(names) - 1
 
-    def check(args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    def check(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         if not args:
             return
         first, last = args[0], args[-1]
-        shown = [_shown(arg) for arg in args]
-        if "size" in named:
-            args, last = (*args, named["size"]), named["size"]
-            shown.append(f"size={last!r}")
+        texts = [_text(arg) for arg in args]
+        if "size" in keywords:
+            args, last = (*args, keywords["size"]), keywords["size"]
+            texts.append(f"size={last!r}")
         number = _whole(first)
         if number:
-            told = isinstance(last, (tuple, list)) or "size" in named
+            is_shape_last = isinstance(last, (tuple, list)) or "size" in keywords
             # With all parameters and a real number last it cannot be NumPy's order.
             real = isinstance(last, float) and len(args) == count + 1
-            if len(args) == 1 or (not told and (real or first > 0)):
+            if len(args) == 1 or (not is_shape_last and (real or first > 0)):
                 return
         elif not isinstance(first, (float, np.floating, np.ndarray, Node)):
             return
         numpy = isinstance(last, (tuple, list)) or (_whole(last) and len(args) > 1)
-        given = [f"{key}={text}" for key, text in zip(names[1:], shown, strict=False)]
+        assignments = [f"{key}={text}" for key, text in zip(names[1:], texts, strict=False)]
         shape = _tuple(last) if numpy else "shape"
-        meant = f"mg.random.{name}({', '.join((shape, *given[: len(args) - numpy]))})"
-        wrong = f"random.{name}({', '.join(shown)}): the shape stands first"
-        if number and not isinstance(last, (tuple, list)) and "size" not in named:
-            ours = f"mg.random.{name}({', '.join((_tuple(first), *shown[1:]))})"
+        suggestion = f"mg.random.{name}({', '.join((shape, *assignments[: len(args) - numpy]))})"
+        wrong = f"random.{name}({', '.join(texts)}): the shape stands first"
+        if number and not isinstance(last, (tuple, list)) and "size" not in keywords:
+            ours = f"mg.random.{name}({', '.join((_tuple(first), *texts[1:]))})"
             raise ShapeError(
                 message(
                     f"{wrong} here, and last in NumPy: which number it is cannot be known",
                     need="a tuple as shape, where parameters are given by their places",
-                    hint=f"{meant} if they stand in NumPy's order, else {ours}",
+                    hint=f"{suggestion} if they stand in NumPy's order, else {ours}",
                 )
             )
-        raise ShapeError(message(wrong, need="the shape first, a tuple", hint=meant))
+        raise ShapeError(message(wrong, need="the shape first, a tuple", hint=suggestion))
 
     return check
 
@@ -72,7 +72,7 @@ def _whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return type(value).__name__ if isinstance(value, (Node, np.ndarray)) else repr(value)
 
 

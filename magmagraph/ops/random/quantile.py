@@ -244,8 +244,8 @@ def _wald(shape: Shape, dtype: np.dtype, key: Key | None, mean: Node, scale: Nod
     lower, distance = tails(shape, dtype, second)
     rank = where(lower, distance, 1.0 - distance)
     # The smaller root is 1 / larger, and has the chance larger / (1 + larger).
-    chosen = where(less(rank * (1.0 + larger), larger), 1.0 / larger, larger)
-    return stop_gradient(mean * chosen)
+    draw = where(less(rank * (1.0 + larger), larger), 1.0 / larger, larger)
+    return stop_gradient(mean * draw)
 
 
 wald, WALD = distribution(
@@ -270,8 +270,8 @@ def _truncated_array(xp: Any, low: Any, high: Any, log_rank: Any, log_rest: Any)
     below = xp.logaddexp(log_rest + tail(xp, low), log_rank + tail(xp, high))
     above = xp.logaddexp(log_rest + tail(xp, -low), log_rank + tail(xp, -high))
     upper = above < below
-    found = inverse(xp, xp.where(upper, above, below))
-    return xp.clip(xp.where(upper, -found, found), low, high)
+    quantile = inverse(xp, xp.where(upper, above, below))
+    return xp.clip(xp.where(upper, -quantile, quantile), low, high)
 
 
 def _truncated_gradient(node: Node, cotangent: Node) -> Parts:

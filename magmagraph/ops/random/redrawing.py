@@ -50,15 +50,15 @@ def redrawing(streams: Streams) -> Renew:
     def renew(node: Node, operands: tuple[Node, ...]) -> Node | None:
         attrs = dict(node.attrs)
         if _is_random(node):
-            drawn = (attrs["seed"], attrs["stream"])
-            attrs["seed"], attrs["stream"] = streams.get(drawn, drawn)
+            key = (attrs["seed"], attrs["stream"])
+            attrs["seed"], attrs["stream"] = streams.get(key, key)
         elif any(True for _ in _bodies(attrs.values())):
             attrs = {name: _within(value, streams) for name, value in attrs.items()}
         else:
             return None
-        made = node.op(*operands, name=node.name, **attrs)
-        made.line = node.line
-        return made
+        copy = node.op(*operands, name=node.name, **attrs)
+        copy.line = node.line
+        return copy
 
     return renew
 

@@ -20,8 +20,8 @@ from .family import (
     Requirement,
     accepted,
     distribution,
+    draw_node,
     drawing_op,
-    drawn,
 )
 
 _WHOLE = "integer valued"
@@ -58,7 +58,7 @@ RANDOM_ANGLE = drawing_op(
 
 
 def _vonmises(shape: Shape, dtype: np.dtype, key: Key | None, mu: Node, kappa: Node) -> Node:
-    angle = drawn(RANDOM_ANGLE, shape, key, kappa)
+    angle = draw_node(RANDOM_ANGLE, shape, key, kappa)
     return remainder(mu + angle + math.pi, 2.0 * math.pi) - math.pi
 
 
@@ -109,7 +109,7 @@ zipf, ZIPF = distribution(
     "zipf",
     [("a", REQUIRED, ABOVE_ONE)],
     "Draw whole numbers from 1 with chances as k**(-a).",
-    lambda shape, dtype, key, a: drawn(RANDOM_ZIPF, shape, key, a),
+    lambda shape, dtype, key, a: draw_node(RANDOM_ZIPF, shape, key, a),
     module=__name__,
     notes="""
     Accepted candidates of L. Devroye ("Non-uniform random variate generation", 1986, X.6.1), as
@@ -142,7 +142,7 @@ logseries, LOGSERIES = distribution(
     "logseries",
     [("p", REQUIRED, BELOW_ONE)],
     "Draw whole numbers from 1 with chances as p**k / k.",
-    lambda shape, dtype, key, p: drawn(RANDOM_SERIES, shape, key, p),
+    lambda shape, dtype, key, p: draw_node(RANDOM_SERIES, shape, key, p),
     module=__name__,
     notes="""
     A geometric number whose chance is drawn too (A. Kemp, "Efficient generation of logarithmically

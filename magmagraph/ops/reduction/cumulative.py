@@ -27,7 +27,7 @@ from ..shape.arrange import ravel, reshape
 from ..shape.axes import CUBE
 from ..shape.joining import broadcast_to, concatenate
 from .folding import accumulated
-from .recurrence import LINEAR_RECURRENCE, by_doubling, scan_type, shifted, turned
+from .recurrence import LINEAR_RECURRENCE, by_doubling, scan_order, scan_type, shifted
 
 __all__ = [
     "cumlogsumexp",
@@ -48,7 +48,7 @@ def _accumulation(name: str) -> dict[str, Any]:
             target[...] = evaluate(xp, x, axis=axis, reverse=reverse)
             return
         scan = getattr(xp, name).accumulate
-        scan(turned(x, axis, reverse), axis=axis, out=turned(target, axis, reverse))
+        scan(scan_order(x, axis, reverse), axis=axis, out=scan_order(target, axis, reverse))
 
     def evaluate(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
         if xp is not np and name not in ("add", "multiply"):
@@ -119,8 +119,8 @@ def _reference(scan: Callable[..., Any]) -> Callable[..., Any]:
         if axis is None:
             x, axis = x.reshape(-1), 0
         options = {} if dtype is None else {"dtype": dtype}
-        turned = np.flip(x, axis) if reverse else x
-        result = scan(turned, axis=axis, **options)
+        ordered = np.flip(x, axis) if reverse else x
+        result = scan(ordered, axis=axis, **options)
         return np.flip(result, axis) if reverse else result
 
     return reference

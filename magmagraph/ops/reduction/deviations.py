@@ -17,8 +17,8 @@ from ..elementwise.comparison import equal, maximum, where
 from ..elementwise.complex_numbers import conj, real
 from ..elementwise.math import sqrt
 from ..leaf import array_of, extent
-from ..shape.axes import shown
-from .folding import CUBE, Axis, extent_product, kept, normalized_axes, restored
+from ..shape.axes import shape_text
+from .folding import CUBE, Axis, extent_product, normalized_axes, restore_axes, restored
 from .masked import filled, mask_of
 from .primitives import SUM, counted
 from .statistics import average_of, averaged, statistic_samples, widened
@@ -27,7 +27,7 @@ __all__ = ["std", "variance"]
 
 
 def degrees_of(name: str, ddof: Any, correction: Any) -> Any:
-    """Return what is taken from the number of elements: a number, or a scalar node.
+    """Return the degrees of freedom to subtract: a number or a scalar node.
 
     raises ShapeError: If it is no scalar.
     raises DTypeError: If it is no number.
@@ -93,23 +93,24 @@ def _deviations(
 
 
 def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
-    """Return the mean that the user gave, as it is taken from the elements.
+    """Return the user's mean in the dtype and shape to subtract.
 
     raises ShapeError: If it is not of the shape of a mean with `keepdims=True`.
     """
-    given = as_node(mean, node.dtype)
+    center = as_node(mean, node.dtype)
     shape = tuple(1 if a in axes else size for a, size in enumerate(node.shape))
-    if given.ndim != node.ndim or any(
-        size != wanted and size != 1 for size, wanted in zip(given.shape, shape, strict=True)
+    if center.ndim != node.ndim or any(
+        size != own_size and size != 1 for size, own_size in zip(center.shape, shape, strict=True)
     ):
         raise ShapeError(
             message(
-                f"{name}: mean of shape {shown(given.shape)} for elements of {shown(node.shape)}",
-                need=f"shape {shown(shape)}",
+                f"{name}: mean of shape {shape_text(center.shape)} "
+                f"for elements of {shape_text(node.shape)}",
+                need=f"shape {shape_text(shape)}",
                 hint="mg.mean(x, axis=axis, keepdims=True)",
             )
         )
-    return cast(given, node.dtype)
+    return cast(center, node.dtype)
 
 
 @documented
@@ -140,8 +141,8 @@ def variance(
     array(3.5, dtype=float32)
     """
     degrees = degrees_of("variance", ddof, correction)
-    spread, axes, result = _deviations("variance", x, axis, degrees, where, dtype, mean)
-    return cast(kept("variance", spread, axes, keepdims), result)
+    squares, axes, result = _deviations("variance", x, axis, degrees, where, dtype, mean)
+    return cast(restore_axes("variance", squares, axes, keepdims), result)
 
 
 def safe_sqrt(x: Node) -> Node:
@@ -176,8 +177,8 @@ def std(
     array(1., dtype=float32)
     """
     degrees = degrees_of("std", ddof, correction)
-    spread, axes, result = _deviations("std", x, axis, degrees, where, dtype, mean)
-    return cast(kept("std", safe_sqrt(spread), axes, keepdims), result)
+    squares, axes, result = _deviations("std", x, axis, degrees, where, dtype, mean)
+    return cast(restore_axes("std", safe_sqrt(squares), axes, keepdims), result)
 
 
 def _variance_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:

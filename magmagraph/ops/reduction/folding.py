@@ -100,7 +100,7 @@ def restored(x: Any, axes: tuple[int, ...]) -> Node:
     return expand_dims(x, axes) if axes else x
 
 
-def kept(name: str, x: Node, axes: tuple[int, ...], keepdims: Any) -> Node:
+def restore_axes(name: str, x: Node, axes: tuple[int, ...], keepdims: Any) -> Node:
     """Return a reduced value, with the reduced axes back where the user keeps them.
 
     raises DTypeError: If `keepdims` says neither: NumPy has another argument in its place.
@@ -116,11 +116,11 @@ def keeps(name: str, keepdims: Any) -> bool:
         hint = f"dtype='{canonical(keepdims).name}', by its name"
     except DTypeError:
         hint = "options by their names, as keepdims=True"
-    shown = describe(keepdims) if isinstance(keepdims, Node) else repr(keepdims)
-    raise DTypeError(message(f"{name}: keepdims is {shown}", need="True or False", hint=hint))
+    text = describe(keepdims) if isinstance(keepdims, Node) else repr(keepdims)
+    raise DTypeError(message(f"{name}: keepdims is {text}", need="True or False", hint=hint))
 
 
-def spread(x: Node, like: Node, axes: tuple[int, ...]) -> Node:
+def repeat_over(x: Node, like: Node, axes: tuple[int, ...]) -> Node:
     """Return a reduced value repeated over the reduced axes of `like`."""
     return broadcast_to(restored(x, axes), like.shape)
 
@@ -210,7 +210,7 @@ def accumulated(x: Any, dtype: Any) -> Node:
 
 def _apply(op: Op, node: Node, axis: Axis, keepdims: bool) -> Node:
     axes = normalized_axes(op, node, axis)
-    return kept(op.name, op(node, axes=axes), axes, keepdims)
+    return restore_axes(op.name, op(node, axes=axes), axes, keepdims)
 
 
 def _record(name: str, function: Callable[..., Node], summary: str, **fields: Any) -> Op:
@@ -306,7 +306,7 @@ def extremum_fold(
             extremum = of_none(node, axes, bound)
         else:
             extremum = op(filled(node, mask, bound), axes=axes)
-        return join(kept(name, extremum, axes, keepdims), start)
+        return join(restore_axes(name, extremum, axes, keepdims), start)
 
     use = "takes part, also where there are no elements;\n    it shares the gradient of a tie"
     options = f"\n{INITIAL.format(use=use)}\nwhere: {COMMON['where']} A mask needs `initial`."

@@ -17,10 +17,10 @@ from ...errors import ConfigError, DTypeError, ShapeError, message
 from ...ir.graph import Node
 from ...ir.op import describe
 from ..convert import as_node, cast
-from ..elementwise.comparison import where as chosen
+from ..elementwise.comparison import where as select
 from ..elementwise.family import BOOL
 from ..leaf import constant
-from ..shape.axes import shown
+from ..shape.axes import shape_text
 from ..shape.joining import broadcast_to
 
 _INT64 = np.dtype(np.int64)
@@ -53,16 +53,16 @@ def mask_of(name: str, node: Node, where: Any) -> Node | None:
     except ShapeError:
         raise ShapeError(
             message(
-                f"{name}: where of shape {shown(mask.shape)} does not broadcast to the operand's "
-                f"shape {shown(node.shape)}",
+                f"{name}: where of shape {shape_text(mask.shape)} does not broadcast to "
+                f"the operand's shape {shape_text(node.shape)}",
                 need="equal extents, or a literal 1 in where",
             )
         ) from None
 
 
 def filled(node: Node, mask: Node | None, value: Any) -> Node:
-    """Return an operand with a value in the place of the elements that do not count."""
-    return node if mask is None else chosen(mask, node, constant(value, node.dtype))
+    """Replace the elements that do not count by a value."""
+    return node if mask is None else select(mask, node, constant(value, node.dtype))
 
 
 def worst(dtype: np.dtype, largest: bool) -> Any:
@@ -91,7 +91,9 @@ def start_of(name: str, initial: Any, dtype: np.dtype) -> Node:
     """
     start = as_node(initial, dtype if is_inexact(dtype) else None)
     if start.ndim:
-        raise ShapeError(message(f"{name}: initial of shape {shown(start.shape)}", need="a scalar"))
+        raise ShapeError(
+            message(f"{name}: initial of shape {shape_text(start.shape)}", need="a scalar")
+        )
     if _rank(start.dtype) > _rank(dtype):
         raise DTypeError(
             message(

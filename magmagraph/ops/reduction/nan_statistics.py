@@ -21,7 +21,7 @@ from ..elementwise.family import publish
 from ..elementwise.rounding import isnan
 from .cumulative import cumprod, cumsum
 from .deviations import center_of, degrees_of, safe_sqrt
-from .folding import CUBE, Axis, accumulated, kept, normalized_axes, restored
+from .folding import CUBE, Axis, accumulated, normalized_axes, restore_axes, restored
 from .masked import INITIAL, filled, mask_of, no_start, start_of
 from .primitives import SUM, all, argmax, argmin, max, min, prod, sum
 from .statistics import averaged, widened
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def _filled(node: Node, value: float) -> Node:
-    """Return the operand with a number in the place of NaN."""
+    """Replace NaN by a number."""
     return where(isnan(node), value, node) if is_inexact(node.dtype) else node
 
 
@@ -75,7 +75,7 @@ _EXTREMUM = (
 def _begun(
     name: str, x: Any, neutral: int, dtype: Any, initial: Any, where: Any
 ) -> tuple[Node, Node | None]:
-    """Return what is folded, without NaN and what does not count, and what it begins with."""
+    """Return the elements to fold, without NaN and masked ones, and the initial value."""
     node = accumulated(_filled(as_operand(x, dtype), float(neutral)), dtype)
     node = filled(node, mask_of(name, node, where), neutral)
     return node, None if initial is None else start_of(name, initial, node.dtype)
@@ -116,7 +116,7 @@ def _extremum(name: str, x: Any, axis: Axis, keepdims: bool, initial: Any, mask:
     if no_start(name, initial, there):
         return _or_nan(fold(_filled(node, bound), axis, keepdims), node, axis, keepdims)
     start = start_of(name, initial, node.dtype)
-    found = fold(
+    extremum = fold(
         _filled(node, bound),
         axis,
         keepdims,
@@ -124,9 +124,9 @@ def _extremum(name: str, x: Any, axis: Axis, keepdims: bool, initial: Any, mask:
         where=True if there is None else there,
     )
     if not is_float(node.dtype):
-        return found
+        return extremum
     none = all(isnan(node), axis, keepdims, where=True if there is None else there)
-    return where(logical_and(isnan(start), none), np.nan, found)
+    return where(logical_and(isnan(start), none), np.nan, extremum)
 
 
 def _nanmax(
@@ -164,9 +164,9 @@ def _moments(
     wide, target = widened(averaged(name, x, dtype))
     axes = normalized_axes(SUM, wide, axis)
     there = logical_not(isnan(wide))
-    chosen = mask_of(name, wide, mask)
-    if chosen is not None:
-        there = logical_and(there, chosen)
+    mask_node = mask_of(name, wide, mask)
+    if mask_node is not None:
+        there = logical_and(there, mask_node)
     return wide, target, there, SUM(cast(there, real_dtype(wide.dtype)), axes=axes), axes
 
 
@@ -175,10 +175,10 @@ def _nanmean(
 ) -> Node:
     node, target, there, count, axes = _moments("nanmean", x, axis, where, dtype)
     average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), target)
-    return kept("nanmean", average, axes, keepdims)
+    return restore_axes("nanmean", average, axes, keepdims)
 
 
-def _spread(
+def _nan_variance(
     name: str, x: Any, axis: Axis, less: Any, mask: Any, dtype: Any, mean: Any
 ) -> tuple[Node, tuple[int, ...], np.dtype]:
     node, target, there, count, axes = _moments(name, x, axis, mask, dtype)
@@ -207,8 +207,8 @@ def _nanvar(
     mean: Any = None,
 ) -> Node:
     less = degrees_of("nanvar", ddof, correction)
-    result, axes, target = _spread("nanvar", x, axis, less, where, dtype, mean)
-    return cast(kept("nanvar", result, axes, keepdims), target)
+    result, axes, target = _nan_variance("nanvar", x, axis, less, where, dtype, mean)
+    return cast(restore_axes("nanvar", result, axes, keepdims), target)
 
 
 def _nanstd(
@@ -223,8 +223,8 @@ def _nanstd(
     mean: Any = None,
 ) -> Node:
     less = degrees_of("nanstd", ddof, correction)
-    result, axes, target = _spread("nanstd", x, axis, less, where, dtype, mean)
-    return cast(kept("nanstd", safe_sqrt(result), axes, keepdims), target)
+    result, axes, target = _nan_variance("nanstd", x, axis, less, where, dtype, mean)
+    return cast(restore_axes("nanstd", safe_sqrt(result), axes, keepdims), target)
 
 
 _ROW = '[1.0, float("nan"), 4.0]'
@@ -349,16 +349,16 @@ def _reference(name: str) -> Callable[..., Any]:
     def reference(x: np.ndarray, **options: Any) -> Any:
         axis = options.get("axis")
         if "arg" in name and isinstance(axis, tuple):
-            kept = np.moveaxis(x, axis, range(-len(axis), 0))
+            rows_last = np.moveaxis(x, axis, range(-len(axis), 0))
             options["axis"] = -1
-            rows = kept.reshape(*kept.shape[: -len(axis)], -1)
-            found = getattr(np, name)(rows, axis=-1)
-            return np.expand_dims(found, axis) if options.get("keepdims") else found
+            rows = rows_last.reshape(*rows_last.shape[: -len(axis)], -1)
+            by_row = getattr(np, name)(rows, axis=-1)
+            return np.expand_dims(by_row, axis) if options.get("keepdims") else by_row
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of lines of NaN
             result = getattr(np, name)(x, **options)
-        wanted = np.float64 if np.asarray(result).dtype.kind == "f" else None
-        return np.asarray(result, wanted)
+        result_dtype = np.float64 if np.asarray(result).dtype.kind == "f" else None
+        return np.asarray(result, result_dtype)
 
     return reference
 

@@ -41,9 +41,9 @@ def _before(xp: Any, parts: list[Any]) -> list[Any]:
     count = parts[0].shape[-1]
     step = 1
     while step < count:
-        joined = _joined([p[..., :-step] for p in parts], [p[..., step:] for p in parts])
+        pairs = _joined([p[..., :-step] for p in parts], [p[..., step:] for p in parts])
         parts = [
-            xp.concatenate([p[..., :step], j], axis=-1) for p, j in zip(parts, joined, strict=True)
+            xp.concatenate([p[..., :step], j], axis=-1) for p, j in zip(parts, pairs, strict=True)
         ]
         step *= 2
     start = [(xp.zeros_like if s else xp.ones_like)(p[..., :1]) for s, p in enumerate(parts)]
@@ -53,10 +53,10 @@ def _before(xp: Any, parts: list[Any]) -> list[Any]:
 
 
 def _evaluate(xp: Any, x: Any, *directions: Any, axes: tuple[int, ...]) -> Any:
-    kept = [a for a in range(x.ndim) if a not in axes]
-    order = (*kept, *axes)
-    moved = tuple(x.shape[a] for a in order)
-    rows = (*moved[: len(kept)], math.prod(moved[len(kept) :]))
+    other_axes = [a for a in range(x.ndim) if a not in axes]
+    order = (*other_axes, *axes)
+    shape = tuple(x.shape[a] for a in order)
+    rows = (*shape[: len(other_axes)], math.prod(shape[len(other_axes) :]))
     if 0 in rows:
         return x
     wide = np.float32 if x.dtype.itemsize < 4 else x.dtype
@@ -71,7 +71,7 @@ def _evaluate(xp: Any, x: Any, *directions: Any, axes: tuple[int, ...]) -> Any:
         parts[1 << i] = direction
     before = _before(xp, parts)
     after = [p[..., ::-1] for p in _before(xp, [p[..., ::-1] for p in parts])]
-    result = _joined(before, after)[-1].reshape(moved)
+    result = _joined(before, after)[-1].reshape(shape)
     # (A scalar that is made contiguous gets an axis.)
     return xp.ascontiguousarray(xp.transpose(result, np.argsort(order))).reshape(x.shape)
 

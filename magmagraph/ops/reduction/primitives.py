@@ -14,7 +14,7 @@ from ...ir.types import Shape
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.comparison import equal, maximum, minimum
-from ..elementwise.comparison import where as chosen
+from ..elementwise.comparison import where as select
 from ..leaf import constant
 from ..rules import onnx_forms, onnx_pairs
 from ..shape.joining import broadcast_to
@@ -35,9 +35,9 @@ from .folding import (
     fold_samples,
     position_reference,
     position_type,
+    repeat_over,
     restored,
     same_dtype,
-    spread,
     truth_fold,
     truth_type,
     typed_fold,
@@ -72,12 +72,12 @@ def _extremum(name: str) -> Callable[..., Any]:
 
 def _position(name: str) -> Callable[..., Any]:
     def evaluate(xp: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-        kept = [a for a in range(x.ndim) if a not in axes]
-        rows = xp.transpose(x, (*kept, *axes))
+        other_axes = [a for a in range(x.ndim) if a not in axes]
+        rows = xp.transpose(x, (*other_axes, *axes))
         count = 1
         for a in axes:
             count *= x.shape[a]
-        rows = rows.reshape(*[x.shape[a] for a in kept], count)
+        rows = rows.reshape(*[x.shape[a] for a in other_axes], count)
         if not count:
             return xp.zeros(rows.shape[:-1], dtype=np.int64)
         return getattr(xp, name)(rows, axis=-1)
@@ -89,7 +89,7 @@ def _position(name: str) -> Callable[..., Any]:
 
 
 def _sum_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    return (spread(cotangent, node.inputs[0], node.attrs["axes"]),)
+    return (repeat_over(cotangent, node.inputs[0], node.attrs["axes"]),)
 
 
 def _prod_gradient(node: Node, cotangent: Node) -> tuple[Node]:
@@ -202,7 +202,7 @@ def empty_result(node: Node, axes: tuple[int, ...], value: Any) -> Node:
     """
     result = constant(value, node.dtype)
     if is_float(node.dtype):
-        return chosen(constant(True), result, SUM(node, axes=axes))
+        return select(constant(True), result, SUM(node, axes=axes))
     return broadcast_to(result, [node.shape[a] for a in range(node.ndim) if a not in axes])
 
 

@@ -49,12 +49,12 @@ def _lines(record: Composite, node: Node, axis: Axis) -> tuple[Node, tuple[int, 
     """Return an operand with the axes that are folded as its last one, and these axes."""
     call = Call(record, (node,))
     axes = tuple(range(node.ndim)) if axis is None else tuple(axes_of(call, axis, node.ndim))
-    kept = [a for a in range(node.ndim) if a not in axes]
+    other_axes = [a for a in range(node.ndim) if a not in axes]
     count = extent_product(node.shape, axes)
-    moved = moveaxis(node, axes, range(node.ndim - len(axes), node.ndim))
+    folded_last = moveaxis(node, axes, range(node.ndim - len(axes), node.ndim))
     if isinstance(count, int) and not count:
         raise call.shape_error("no elements, and so no quantile", need="at least one element")
-    return reshape(moved, (*[node.shape[a] for a in kept], count)), tuple(sorted(axes))
+    return reshape(folded_last, (*[node.shape[a] for a in other_axes], count)), tuple(sorted(axes))
 
 
 def _weighted(
@@ -76,7 +76,7 @@ def _weighted(
     share = cumsum(worth, axis=-1)
     total = share[..., -1:]
     # Elements of no weight in front are not the first ones.
-    behind = logical_or(less(divide(share, total), expand_dims(_spread(q, lines), -1)),
+    behind = logical_or(less(divide(share, total), expand_dims(_with_line_axes(q, lines), -1)),
                         equal(share, 0))  # fmt: skip
     place = minimum(sum(cast(behind, INT64), axis=-1), as_node(size_of(lines.shape[-1])) - 1)
     result = _picked(ordered, place, q.ndim)
@@ -86,8 +86,8 @@ def _weighted(
     return where(bad[..., 0], np.nan, result), axes
 
 
-def _spread(q: Node, lines: Node) -> Node:
-    """Return quantiles with axes of extent 1 behind theirs, for those of the lines."""
+def _with_line_axes(q: Node, lines: Node) -> Node:
+    """Append axes of extent 1 to quantiles, one for each axis of the lines."""
     return reshape(q, (*q.shape, *[1] * (lines.ndim - 1)))
 
 
@@ -128,7 +128,7 @@ def _order(
     if skip:
         count = cast(sum(logical_not(isnan(lines)), axis=-1), _FLOAT64)
         count = maximum(count, 1.0)  # of a line of NaN the first, NaN, is taken
-        place = position(_spread(exact, lines), count, method)
+        place = position(_with_line_axes(exact, lines), count, method)
         low, high = neighbours(place, subtract(count, 1.0))
         first, second = (_picked(ordered, each, which.ndim) for each in (low, high))
         share = cast(subtract(place, low), lines.dtype)
@@ -146,7 +146,7 @@ def _order(
     )
     share = cast(subtract(place, low), lines.dtype)
     result = between(first, second, reshape(share, (*which.shape, *[1] * ndim)))
-    # NaN stands last: one is enough to make the last element NaN, and the result with it.
+    # NaN sorts last: a single one makes the last element NaN, and so the result.
     worst = reshape(cut(ordered, ndim, extent - 1, 1), ordered.shape[:-1])
     return where(isnan(worst), worst, result), axes
 

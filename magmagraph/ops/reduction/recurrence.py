@@ -36,7 +36,7 @@ def scan_type(call: Call, x: Type, *operands: Type, axis: int, reverse: bool) ->
     return x
 
 
-def turned(x: Any, axis: int, reverse: bool) -> Any:
+def scan_order(x: Any, axis: int, reverse: bool) -> Any:
     """Return the view of an array that a scan runs through."""
     if not reverse:
         return x
@@ -45,7 +45,7 @@ def turned(x: Any, axis: int, reverse: bool) -> Any:
 
 def by_doubling(function: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
     """Scan by turns that each reach twice as far: other libraries scan sums and products only."""
-    scanned, reach = turned(x, axis, reverse), 1
+    scanned, reach = scan_order(x, axis, reverse), 1
     before, behind = [slice(None)] * x.ndim, [slice(None)] * x.ndim
     while reach < x.shape[axis]:
         before[axis], behind[axis] = slice(None, -reach), slice(reach, None)
@@ -55,11 +55,11 @@ def by_doubling(function: Callable[..., Any], x: Any, axis: int, reverse: bool) 
 
 
 def shifted(x: Node, axis: int, reverse: bool, first: Any) -> Node:
-    """Return what stands one place before each element; `first` before the first one."""
+    """Shift elements by one place; `first` fills the start."""
     edge = broadcast_to(constant(first, dtype=x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
     # Joined before it is cut: `x` without one element is no array where its extent turns out 0.
-    joined = concatenate([x, edge] if reverse else [edge, x], axis)
-    return cut(joined, axis, int(reverse), x.shape[axis])
+    whole = concatenate([x, edge] if reverse else [edge, x], axis)
+    return cut(whole, axis, int(reverse), x.shape[axis])
 
 
 def _recurrence(xp: Any, a: Any, b: Any, *, axis: int, reverse: bool) -> Any:
@@ -73,7 +73,7 @@ def _recurrence_into(xp: Any, target: Any, a: Any, b: Any, *, axis: int, reverse
         target[...] = _recurrence(xp, a, b, axis=axis, reverse=reverse)
         return
     factors, terms, out = (
-        xp.moveaxis(turned(each, axis, reverse), axis, 0) for each in (a, b, target)
+        xp.moveaxis(scan_order(each, axis, reverse), axis, 0) for each in (a, b, target)
     )
     count = len(terms)
     if not count:

@@ -16,7 +16,7 @@ from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide
 from ..elementwise.comparison import equal, minimum, not_equal
-from ..elementwise.comparison import where as chosen
+from ..elementwise.comparison import where as select
 from ..elementwise.family import REAL, inexact, inexact_pair
 from ..elementwise.math import exp, log, power, sqrt
 from ..elementwise.rounding import isfinite
@@ -28,8 +28,8 @@ from .folding import (
     Axis,
     extent_product,
     fold_reference,
-    kept,
     normalized_axes,
+    restore_axes,
     restored,
 )
 from .masked import filled, mask_of, without_elements
@@ -41,7 +41,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 def averaged(name: str, x: Any, dtype: Any = None) -> Node:
-    """Return what is averaged: the operand as floats, of the dtype that the user wants.
+    """Return the operand as floats of the requested dtype.
 
     raises DTypeError: If that is no float dtype.
     """
@@ -98,7 +98,7 @@ def mean(
     node, result = widened(averaged("mean", x, dtype))
     axes = normalized_axes(SUM, node, axis)
     average = average_of(node, axes, mask_of("mean", node, where))
-    return cast(kept("mean", average, axes, keepdims), result)
+    return cast(restore_axes("mean", average, axes, keepdims), result)
 
 
 @documented
@@ -135,11 +135,11 @@ def logsumexp(
         return cast(node, result)
     if without_elements(node, axes):
         none = empty_result(node, axes, -np.inf)
-        return cast(kept("logsumexp", none, axes, keepdims), result)
+        return cast(restore_axes("logsumexp", none, axes, keepdims), result)
     top = stop_gradient(MAX(node, axes=axes))
-    top = chosen(isfinite(top), top, 0)
+    top = select(isfinite(top), top, 0)
     total = log(SUM(exp(node - restored(top, axes)), axes=axes)) + top
-    return cast(kept("logsumexp", total, axes, keepdims), result)
+    return cast(restore_axes("logsumexp", total, axes, keepdims), result)
 
 
 def _signed_logsumexp(
@@ -156,17 +156,17 @@ def _signed_logsumexp(
     # What is multiplied by 0 does not count either, but its factor has a gradient, which a
     # bounded exponential keeps finite.
     counts = not_equal(factor, 0)
-    top = stop_gradient(max(chosen(counts, node, -np.inf), axes, initial=-np.inf))
-    top = chosen(isfinite(top), top, 0)
+    top = stop_gradient(max(select(counts, node, -np.inf), axes, initial=-np.inf))
+    top = select(isfinite(top), top, 0)
     level = restored(top, axes)
-    shift = (node if mask is None else chosen(mask, node, level)) - level
+    shift = (node if mask is None else select(mask, node, level)) - level
     bound = 0.9 * math.log(float(finfo(node.dtype).max))
-    power = exp(chosen(counts, shift, minimum(shift, bound)))
+    power = exp(select(counts, shift, minimum(shift, bound)))
     total = SUM(factor * power, axes=axes)
     parts = [log(absolute(total) if return_sign else total) + top]
     if return_sign:
         parts.append(sign(total))
-    kept_parts = [cast(kept("logsumexp", part, axes, keepdims), result) for part in parts]
+    kept_parts = [cast(restore_axes("logsumexp", part, axes, keepdims), result) for part in parts]
     return tuple(kept_parts) if return_sign else kept_parts[0]
 
 
@@ -211,11 +211,11 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
     else:
         # Zeros stay out of both powers, whose derivatives may be infinite there.
         zero = equal(node, 0)
-        powers = chosen(zero, 0, power(absolute(chosen(zero, 1, node)), float(ord)))
+        powers = select(zero, 0, power(absolute(select(zero, 1, node)), float(ord)))
         total = SUM(powers, axes=axes)
         none = equal(total, 0)
-        length = chosen(none, 0, power(chosen(none, 1, total), 1.0 / float(ord)))
-    return cast(kept("norm", length, axes, keepdims), result)
+        length = select(none, 0, power(select(none, 1, total), 1.0 / float(ord)))
+    return cast(restore_axes("norm", length, axes, keepdims), result)
 
 
 @documented

@@ -36,7 +36,7 @@ def rule_of(op: Op) -> Rule | None:
 
 def mapped_extent(operands: Sequence[Node], batched: Sequence[bool]) -> Extent:
     """Return the extent of the mapped axis."""
-    return next(o.shape[0] for o, given in zip(operands, batched, strict=True) if given)
+    return next(o.shape[0] for o, is_batched in zip(operands, batched, strict=True) if is_batched)
 
 
 def repeated(operand: Node, extent: Extent) -> Node:
@@ -47,7 +47,10 @@ def repeated(operand: Node, extent: Extent) -> Node:
 def all_batched(operands: Sequence[Node], batched: Sequence[bool]) -> list[Node]:
     """Return the operands, each with the mapped axis in front."""
     extent = mapped_extent(operands, batched)
-    return [o if given else repeated(o, extent) for o, given in zip(operands, batched, strict=True)]
+    return [
+        o if is_batched else repeated(o, extent)
+        for o, is_batched in zip(operands, batched, strict=True)
+    ]
 
 
 def to_front(node: Node, axis: int) -> Node:
@@ -57,22 +60,22 @@ def to_front(node: Node, axis: int) -> Node:
 
 def _elementwise(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
     aligned = [
-        lifted(operand, node.ndim) if given else operand
-        for operand, given in zip(operands, batched, strict=True)
+        lifted(operand, node.ndim) if is_batched else operand
+        for operand, is_batched in zip(operands, batched, strict=True)
     ]
     return node.op(*aligned, **node.attrs)
 
 
 def moved_axes(attrs: Any) -> dict[str, Any]:
     """Return attributes with the axes that count from the front moved up by one."""
-    moved = dict(attrs)
+    new_attrs = dict(attrs)
     for name in ("axis", "axes"):
-        value = moved.get(name)
+        value = new_attrs.get(name)
         if isinstance(value, int):
-            moved[name] = value + 1 if value >= 0 else value
+            new_attrs[name] = value + 1 if value >= 0 else value
         elif isinstance(value, tuple):
-            moved[name] = tuple(a + 1 if a >= 0 else a for a in value)
-    return moved
+            new_attrs[name] = tuple(a + 1 if a >= 0 else a for a in value)
+    return new_attrs
 
 
 def _axes(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
@@ -110,7 +113,7 @@ def _identity(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
     return node.op(value, *others, **node.attrs)
 
 
-def drawn(node: Node, extent: Extent) -> Node:
+def map_draws(node: Node, extent: Extent) -> Node:
     """Return a random node that draws anew for each position along a new first axis."""
     return node.op(*node.inputs, **{**node.attrs, "shape": (extent, *node.attrs["shape"])})
 

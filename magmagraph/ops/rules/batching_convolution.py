@@ -23,9 +23,11 @@ def _joined(node: Node, role: str, last: bool) -> Node:
         place = node.ndim - 2
     else:
         place = 1 if role == VALUES else 0
-    moved = moveaxis(node, 0, place)
-    both = moved.shape[place] * moved.shape[place + 1]
-    return reshape(moved, (*moved.shape[:place], both, *moved.shape[place + 2 :]))
+    channels_first = moveaxis(node, 0, place)
+    both = channels_first.shape[place] * channels_first.shape[place + 1]
+    return reshape(
+        channels_first, (*channels_first.shape[:place], both, *channels_first.shape[place + 2 :])
+    )
 
 
 def _apart(node: Node, like: Node, count: int, role: str, last: bool) -> Node:
@@ -46,11 +48,11 @@ def map_convolution(
     count = mapped_extent(operands, batched)
     shared = [role for role, along in zip(roles, batched, strict=False) if not along]
     if shared == [WEIGHTS] and roles[2] == VALUES:
-        joined = [
+        merged = [
             reshape(o, (o.shape[0] * o.shape[1], *o.shape[2:])) if along else o
             for o, along in zip(operands, batched, strict=True)
         ]
-        return reshape(node.op(*joined, **attrs), (count, *node.shape))
+        return reshape(node.op(*merged, **attrs), (count, *node.shape))
     if not isinstance(count, int):
         return None  # groups are counted when the graph is built
     last = attrs["channels_last"]
@@ -58,5 +60,5 @@ def map_convolution(
         _joined(o if along else repeated(o, count), role, last)
         for o, role, along in zip(operands, roles, batched, strict=False)
     ]
-    made = node.op(*grouped, **{**attrs, "groups": attrs["groups"] * count})
-    return _apart(made, node, count, roles[2], last)
+    result = node.op(*grouped, **{**attrs, "groups": attrs["groups"] * count})
+    return _apart(result, node, count, roles[2], last)

@@ -46,10 +46,10 @@ def map_gather(node: Node, operands: Sequence[Node], batched: Sequence[bool]) ->
     rows, extent = x.shape[0], x.shape[axis + 1]
     first = moveaxis(x, axis + 1, 1)
     flat = reshape(first, (rows * extent, *first.shape[2:]))
-    found = node.op(flat, _rows_apart(indices, extent, mode, rows), axis=0, mode="clip")
+    rows_of = node.op(flat, _rows_apart(indices, extent, mode, rows), axis=0, mode="clip")
     # Axes: rows, those of the indices, those before the gathered one, those behind it.
     before = [indices.ndim + i for i in range(axis)]
-    return moveaxis(found, before, list(range(1, 1 + axis)))
+    return moveaxis(rows_of, before, list(range(1, 1 + axis)))
 
 
 def map_scatter(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
@@ -62,8 +62,8 @@ def map_scatter(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -
     if not batched[0]:
         values = repeated(values, rows)
     behind = [indices.ndim + i for i in range(axis)]
-    moved = moveaxis(values, list(range(1, 1 + axis)), behind)
+    rows_of = moveaxis(values, list(range(1, 1 + axis)), behind)
     added = node.op(
-        moved, _rows_apart(indices, extent, mode, rows), axis=0, extent=rows * extent, mode="clip"
+        rows_of, _rows_apart(indices, extent, mode, rows), axis=0, extent=rows * extent, mode="clip"
     )
     return moveaxis(reshape(added, (rows, extent, *added.shape[1:])), 1, 1 + axis)

@@ -42,7 +42,7 @@ def scanned_with(function: Callable[..., Node], initial: Callable[[np.dtype], An
         if node.size == 0:
             return inputs[-1]  # as empty as the result; onnxruntime fails on scans of nothing
         narrow = is_float(node.dtype) and node.dtype.itemsize < 4
-        dtype = np.dtype(np.float32) if narrow else node.dtype  # what is handed on is not rounded
+        dtype = np.dtype(np.float32) if narrow else node.dtype  # carries are not rounded
         if narrow:
             inputs = tuple(to.cast(name, dtype) for name in inputs)
         line = Type(dtype, (*node.shape[:axis], *node.shape[axis + 1 :]))
@@ -136,14 +136,14 @@ def looped(to: Target, node: Node, *inputs: str) -> Names:
         parts = [to.add("Gather", stack, at, axis=0) for stack in along]
         operands = [*state, *parts, *reads]
         if flag == "stack":
-            made = [each.type for each in body.outputs]
+            types = [each.type for each in body.outputs]
             run = to.graph(
                 node.op.name, [], lambda _: to.write(body.inputs, body.outputs, operands)
             )
             stay = to.graph(
-                node.op.name, [], lambda _: [*state, *(_zeros(to, row) for row in made[carries:])]
+                node.op.name, [], lambda _: [*state, *(_zeros(to, row) for row in types[carries:])]
             )
-            results = list(to.run("If", made, parts[0], then_branch=run, else_branch=stay))
+            results = list(to.run("If", types, parts[0], then_branch=run, else_branch=stay))
         else:
             results = to.write(body.inputs, body.outputs, operands)
         return [results[0] if flagged else true, *results]
@@ -165,7 +165,7 @@ def _zeros(to: Target, type_: Type) -> str:
 
 
 def _filled(to: Target, rows: str, type_: Type) -> str:
-    """Return rows with zeros behind, as many as the type says."""
+    """Pad rows with zeros to the extent of the type."""
     short = to.add("Sub", to.extents(type_.shape[:1]), to.add("Shape", rows, start=0, end=1))
     before = to.constant(np.zeros(type_.ndim, np.int64))
     after = to.constant(np.zeros(type_.ndim - 1, np.int64))
@@ -193,7 +193,7 @@ def mapped(to: Target, node: Node, *inputs: str) -> Names:
 
 
 def branched(to: Target, node: Node, index: str, *inputs: str) -> Names:
-    """Run one of several bodies, by a number that is clamped to those that there are."""
+    """Run one of several bodies, chosen by a clamped index."""
     bodies: Sequence[Graph] = node.attrs["bodies"]
     label = node.op.name
 
@@ -204,11 +204,11 @@ def branched(to: Target, node: Node, index: str, *inputs: str) -> Names:
             body = bodies[place]
             if place == len(bodies) - 1:
                 return to.write(body.inputs, body.outputs, inputs)
-            return chosen(place)
+            return write_branch(place)
 
         return fill
 
-    def chosen(place: int) -> Sequence[str]:
+    def write_branch(place: int) -> Sequence[str]:
         body = bodies[place]
         here = to.graph(label, [], lambda _: to.write(body.inputs, body.outputs, inputs))
         above = to.graph(label, [], choice(place + 1))
@@ -217,7 +217,7 @@ def branched(to: Target, node: Node, index: str, *inputs: str) -> Names:
 
     if len(bodies) == 1:
         return _result(node, to.write(bodies[0].inputs, bodies[0].outputs, inputs))
-    return _result(node, chosen(0))
+    return _result(node, write_branch(0))
 
 
 def divisor(to: Target, node: Node, x: str, y: str) -> str:

@@ -90,8 +90,8 @@ def rewritten(write: Callable[[Node], Node | Sequence[Node]]) -> Rule:
     """Return the rule of an operation that is written with others of this library."""
 
     def rule(to: Target, node: Node, *inputs: str) -> Names:
-        made = write(node)
-        parts = [made] if isinstance(made, Node) else made
+        result = write(node)
+        parts = [result] if isinstance(result, Node) else result
         names = tuple(map(to.node, parts))
         return names if isinstance(node.type, tuple) else names[0]
 
@@ -297,9 +297,9 @@ def position_over_axes(operator: str) -> Rule:
         operand = node.inputs[0]
         if len(axes) == 1:
             return to.add(operator, x, axis=axes[0], keepdims=0)
-        kept = [a for a in range(operand.ndim) if a not in axes]
-        rows = to.add("Transpose", x, perm=[*kept, *axes])
-        shape = to.extents([operand.shape[a] for a in kept])
+        other_axes = [a for a in range(operand.ndim) if a not in axes]
+        rows = to.add("Transpose", x, perm=[*other_axes, *axes])
+        shape = to.extents([operand.shape[a] for a in other_axes])
         whole = to.add("Concat", shape, to.constant(np.array([-1], np.int64)), axis=0)
         return to.add(operator, to.add("Reshape", rows, whole), axis=-1, keepdims=0)
 
@@ -362,7 +362,7 @@ def placed(to: Target, node: Node, x: str) -> str:
 def _apart(
     to: Target, x: str, extents: Sequence[Extent], axis: int, step: int, value: str
 ) -> str:
-    """Put constants between the elements along an axis, and behind the last."""
+    """Insert constants between the elements along an axis, and after the last."""
     before, count, after = extents[:axis], extents[axis], extents[axis + 1 :]
     column = to.add("Reshape", x, to.extents([*before, count, 1, *after]), allowzero=1)
     pads = np.zeros(2 * (len(extents) + 1), np.int64)
@@ -377,10 +377,10 @@ def _apart(
 def gathered(to: Target, node: Node, x: str, positions: str) -> str:
     """Take elements at positions along an axis; positions out of range are clipped or wrap."""
     axis = node.attrs["axis"]
-    given = node.inputs[1]
-    if "value" not in given.attrs or node.attrs["mode"] == "wrap":
+    index_node = node.inputs[1]
+    if "value" not in index_node.attrs or node.attrs["mode"] == "wrap":
         positions = _settled(to, node, positions, node.inputs[0].shape[axis])
-    elif given.dtype.kind == "u" or given.dtype.itemsize < 4:
+    elif index_node.dtype.kind == "u" or index_node.dtype.itemsize < 4:
         positions = to.cast(positions, np.dtype(np.int64))
     return to.add("Gather", x, positions, axis=axis)
 
@@ -400,8 +400,8 @@ _REDUCTIONS = {"add": "add", "multiply": "mul", "min": "min", "max": "max"}
 
 def updated(to: Target, node: Node, x: str, positions: str, values: str) -> str:
     """Set, add, multiply or compare rows at positions along the first axis."""
-    array, given, _ = node.inputs
-    if given.size == 0:
+    array, index_node, _ = node.inputs
+    if index_node.size == 0:
         return x
     if is_bool(array.dtype) and node.attrs["how"] != "set":
         raise to.refuse(node, f"{node.attrs['how']} of bools")
@@ -416,19 +416,19 @@ def updated(to: Target, node: Node, x: str, positions: str, values: str) -> str:
         return to.add("ScatterND", x, places, rows, reduction=_REDUCTIONS[how])
     # Of equal positions the last one stays: ScatterND says nothing of these, so that the last is
     # found first, by a maximum.
-    count = to.extent(given.size)
+    count = to.extent(index_node.size)
     zero, step = to.constant(np.int64(0)), to.constant(np.int64(1))
     none = to.add("Expand", to.constant(np.int64(-1)), to.extents(array.shape[:1]))
     turns = to.add("Range", zero, count, step)
     last = to.add("ScatterND", none, places, turns, reduction="max")
-    chosen = to.add("Gather", rows, to.add("Max", last, zero), axis=0)
+    row = to.add("Gather", rows, to.add("Max", last, zero), axis=0)
     line = to.extents((array.shape[0], *[1] * len(rest)))
     written = to.add("Reshape", to.add("GreaterOrEqual", last, zero), line)
-    return to.add("Where", written, chosen, x)
+    return to.add("Where", written, row, x)
 
 
-def found(to: Target, node: Node, mask: str) -> str:
-    """Find the first positions of true elements; behind them the number of all elements.
+def nonzero_positions(to: Target, node: Node, mask: str) -> str:
+    """Find the first positions of true elements, filled with the number of all elements.
 
     The least of positions and that number are taken: no extent depends on the data, as it would
     with NonZero.
@@ -442,14 +442,14 @@ def found(to: Target, node: Node, mask: str) -> str:
 
 
 def counted_below(to: Target, node: Node, line: str, values: str) -> str:
-    """Count the elements of a sorted line that stand before each value."""
+    """Count the elements of a sorted line before each value."""
     dtype = node.inputs[0].dtype
     less = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
     if is_bool(dtype):
         line, values = (to.cast(name, np.dtype(np.int32)) for name in (line, values))
     apart = to.add("Unsqueeze", values, to.constant(np.array([-1], np.int64)))
     before = to.add(less, line, apart)
-    if is_inexact(dtype):  # NaN stands behind all numbers
+    if is_inexact(dtype):  # NaN sorts after all numbers
         nan = to.add("IsNaN", apart)
         if node.attrs["side"] == "left":
             nan = to.add("And", nan, to.add("Not", to.add("IsNaN", line)))
@@ -460,10 +460,14 @@ def counted_below(to: Target, node: Node, line: str, values: str) -> str:
 
 def scattered(to: Target, node: Node, values: str, positions: str) -> str:
     """Add values into zeros at positions along an axis."""
-    axis, given = node.attrs["axis"], node.inputs[1]
+    axis, index_node = node.attrs["axis"], node.inputs[1]
     rows = node.inputs[0]
-    inner, outer = rows.shape[axis + given.ndim :], rows.shape[:axis]
-    order = [*range(axis, axis + given.ndim), *range(axis), *range(axis + given.ndim, rows.ndim)]
+    inner, outer = rows.shape[axis + index_node.ndim :], rows.shape[:axis]
+    order = [
+        *range(axis, axis + index_node.ndim),
+        *range(axis),
+        *range(axis + index_node.ndim, rows.ndim),
+    ]
     if axis:
         values = to.add("Transpose", values, perm=order)
     settled = _settled(to, node, positions, node.attrs["extent"])
@@ -509,8 +513,8 @@ def ordered(which: int) -> Rule:
         if is_bool(operand.dtype):
             wide = to.cast(x, np.dtype(np.int32))
         count = to.extents((operand.shape[axis],))
-        made = to.several("TopK", 2, wide, count, axis=axis, largest=0, sorted=1)[which]
-        return to.cast(made, node.dtype) if is_bool(node.dtype) else made
+        result = to.several("TopK", 2, wide, count, axis=axis, largest=0, sorted=1)[which]
+        return to.cast(result, node.dtype) if is_bool(node.dtype) else result
 
     return rule
 

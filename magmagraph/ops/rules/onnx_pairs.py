@@ -14,9 +14,24 @@ from ...ir.graph import Node
 from ...ir.types import Extent
 from .onnx_forms import Names, Rule, Target
 
-__all__ = ["Pairs", "absolute", "cast", "chosen", "conjugate", "divided", "has_complex",
-           "multiplied", "of_real", "part", "same", "shaped", "spectrum", "spectrum_of_real",
-           "transposed", "values_of_half"]  # fmt: skip
+__all__ = [
+    "Pairs",
+    "absolute",
+    "cast",
+    "conjugate",
+    "divided",
+    "has_complex",
+    "multiplied",
+    "of_real",
+    "pairs_where",
+    "part",
+    "same",
+    "shaped",
+    "spectrum",
+    "spectrum_of_real",
+    "transposed",
+    "values_of_half",
+]  # fmt: skip
 
 _LAST = -1
 
@@ -127,7 +142,7 @@ def cast(to: Target, node: Node, x: str) -> str:
     return _pair(to, converted, to.add("Mul", converted, _number(to, node, 0)))
 
 
-def chosen(to: Target, node: Node, condition: str, *inputs: str) -> str:
+def pairs_where(to: Target, node: Node, condition: str, *inputs: str) -> str:
     """Choose pairs by a condition."""
     return to.add("Where", to.add("Unsqueeze", condition, _axis(to)), *inputs)
 
@@ -150,7 +165,7 @@ def transposed(to: Target, node: Node, x: str) -> str:
 
 
 def _scaled(to: Target, node: Node, x: str, count: Extent, inverse: bool) -> str:
-    """Divide by what the norm says."""
+    """Divide by the factor of the norm."""
     norm = node.attrs["norm"]
     if norm == ("forward" if inverse else "backward"):
         return x

@@ -40,7 +40,7 @@ def _spatial(node: Node, shape: Shape, count: int) -> Shape:
 def _pads(
     to: Target, node: Node, outer: Shape, window: Shape, inner: Shape
 ) -> tuple[list[int], list[int]]:
-    """Return the padding before and behind; below zero behind where elements are left out.
+    """Return the padding before and after; negative at the end where elements are dropped.
 
     `outer` is what the window slides over, `inner` has an element for each window.
     """
@@ -66,7 +66,7 @@ def convolved(to: Target, node: Node, x: str, w: str) -> str:
         to, node, _spatial(node, node.inputs[0].shape, count), kernel,
         _spatial(node, node.shape, count),
     )
-    made = to.add(
+    result = to.add(
         "Conv",
         _last_to_first(to, node, count, x),
         _weight_first(to, node, count, w),
@@ -76,7 +76,7 @@ def convolved(to: Target, node: Node, x: str, w: str) -> str:
         pads=[*before, *(max(0, high) for high in behind)],
         group=attrs["groups"],
     )
-    return _first_to_last(to, node, count, made)
+    return _first_to_last(to, node, count, result)
 
 
 def _kernel(node: Node, count: int) -> Shape:
@@ -96,7 +96,7 @@ def convolved_back(to: Target, node: Node, g: str, w: str) -> str:
         to, node, _spatial(node, node.shape, count), kernel,
         _spatial(node, node.inputs[0].shape, count),
     )
-    made = to.add(
+    result = to.add(
         "ConvTranspose",
         _last_to_first(to, node, count, g),
         _weight_first(to, node, count, w),
@@ -107,7 +107,7 @@ def convolved_back(to: Target, node: Node, g: str, w: str) -> str:
         output_padding=[max(0, -high) for high in behind],
         group=attrs["groups"],
     )
-    return _first_to_last(to, node, count, made)
+    return _first_to_last(to, node, count, result)
 
 
 def _ends(to: Target, node: Node, x: str, w: str) -> tuple[str, str]:
@@ -162,7 +162,7 @@ def pooled(operator: str) -> Rule:
             _spatial(node, node.shape, count),
         )
         averages = operator == "AveragePool"
-        made = to.add(
+        result = to.add(
             operator,
             _last_to_first(to, node, count, x),
             kernel_shape=list(window),
@@ -172,7 +172,7 @@ def pooled(operator: str) -> Rule:
             **({"count_include_pad": 1} if averages else {}),
         )
         if averages:
-            made = to.add("Mul", made, to.constant(np.asarray(np.prod(window), node.dtype)))
-        return _first_to_last(to, node, count, made)
+            result = to.add("Mul", result, to.constant(np.asarray(np.prod(window), node.dtype)))
+        return _first_to_last(to, node, count, result)
 
     return rule

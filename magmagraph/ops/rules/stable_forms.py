@@ -62,8 +62,8 @@ def stable_form(node: Node) -> Form | None:
     return None if find is None or not is_float(node.dtype) else find(node)
 
 
-def _instead(made: Node | None) -> Form | None:
-    return None if made is None else Form((made,), lambda cotangent: (cotangent,))
+def _instead(node: Node | None) -> Form | None:
+    return None if node is None else Form((node,), lambda cotangent: (cotangent,))
 
 
 # What stands below reshapes, slices and casts.
@@ -81,7 +81,7 @@ def _is_move(node: Node, narrowing: bool) -> bool:
 
 
 def _below(node: Node, narrowing: bool) -> tuple[Node, list[Node]]:
-    """Return what stands below the moves of a node, and the moves, outermost first.
+    """Return the operand below a node's moves, and the moves, outermost first.
 
     Casts to a narrower type are taken for moves, or casts to a wider one: an operation changes
     places with its cast so that it computes in the wider type.
@@ -93,7 +93,7 @@ def _below(node: Node, narrowing: bool) -> tuple[Node, list[Node]]:
     return node, moves
 
 
-def _moved(node: Node, moves: Sequence[Node]) -> Node:
+def _apply_moves(node: Node, moves: Sequence[Node]) -> Node:
     """Return a node under the same moves."""
     for move in reversed(moves):
         node = move.op(node, **move.attrs)
@@ -103,7 +103,7 @@ def _moved(node: Node, moves: Sequence[Node]) -> Node:
 def _operand(node: Node, op: object) -> Node | None:
     """Return the moved ``a`` where a node is a moved ``op(a)``."""
     core, moves = _below(node, narrowing=False)
-    return _moved(core.inputs[0], moves) if core.op is op else None
+    return _apply_moves(core.inputs[0], moves) if core.op is op else None
 
 
 def _is_number(node: Node, number: float) -> bool:
@@ -117,7 +117,7 @@ def _square_root(node: Node) -> Node | None:
         is_square = core.inputs[0] is core.inputs[1]
     else:
         is_square = core.op is POWER and _is_number(core.inputs[1], 2)
-    return _moved(core.inputs[0], moves) if is_square else None
+    return _apply_moves(core.inputs[0], moves) if is_square else None
 
 
 # Shifts and scales.
@@ -160,8 +160,8 @@ def _largest(node: Node) -> Node | None:
 
 def _of_logarithm(node: Node) -> Form | None:
     core, moves = _below(node.inputs[0], narrowing=True)
-    made = logarithm(core)
-    return None if made is None else _instead(_moved(made, moves))
+    form = logarithm(core)
+    return None if form is None else _instead(_apply_moves(form, moves))
 
 
 def logarithm(node: Node) -> Node | None:
@@ -194,10 +194,10 @@ def _log_of_sum(total: Node) -> Node | None:
 
 def log_of_exponentials(total: Node) -> Node | None:
     """Return the logarithm of a sum of exponentials (and a 1) that is written out, or None."""
-    found = _exponents(total)
-    if found is None:
+    parts = _exponents(total)
+    if parts is None:
         return None
-    exponents, ones = found
+    exponents, ones = parts
     if ones and len(exponents) == 1:
         return SOFTPLUS(exponents[0]) if exponents[0].type == total.type else None
     if _share_a_shift(exponents):
@@ -208,16 +208,16 @@ def log_of_exponentials(total: Node) -> Node | None:
     top = stop_gradient(top)
     top = where(isfinite(top), top, 0)
     terms = [EXP(SUBTRACT(exponent, top)) for exponent in exponents]
-    made = EXP(NEGATIVE(top)) if ones else terms.pop(0)
+    result = EXP(NEGATIVE(top)) if ones else terms.pop(0)
     for term in terms:
-        made = ADD(made, term)
-    made = ADD(top, LOG(made))
-    return made if made.type == total.type else None
+        result = ADD(result, term)
+    result = ADD(top, LOG(result))
+    return result if result.type == total.type else None
 
 
 def _exponents(total: Node) -> tuple[list[Node], bool] | None:
     """Return the exponents of a written sum of exponentials, and whether it has a 1 too."""
-    found: list[Node] = []
+    exponents: list[Node] = []
     ones = False
     stack = [total]
     while stack:
@@ -230,10 +230,10 @@ def _exponents(total: Node) -> tuple[list[Node], bool] | None:
             exponent = _operand(term, EXP)
             if exponent is None:
                 return None
-            found.append(exponent)
-        if len(found) + len(stack) > MOST_TERMS:
+            exponents.append(exponent)
+        if len(exponents) + len(stack) > MOST_TERMS:
             return None
-    return (found, ones) if found else None
+    return (exponents, ones) if exponents else None
 
 
 def _share_a_shift(exponents: Sequence[Node]) -> bool:
@@ -276,9 +276,9 @@ def log_of_rest(part: Node) -> Node | None:
 def _of_log1p(node: Node) -> Form | None:
     core, moves = _below(node.inputs[0], narrowing=True)
     if core.op is EXP:
-        return _instead(_moved(SOFTPLUS(core.inputs[0]), moves))
-    made = log_of_rest(core.inputs[0]) if core.op is NEGATIVE else None
-    return None if made is None else _instead(_moved(made, moves))
+        return _instead(_apply_moves(SOFTPLUS(core.inputs[0]), moves))
+    form = log_of_rest(core.inputs[0]) if core.op is NEGATIVE else None
+    return None if form is None else _instead(_apply_moves(form, moves))
 
 
 # Products.
@@ -302,15 +302,15 @@ def _gradient_of_x_log_x(curve: Node) -> Callable[[Node], tuple[Node, ...]]:
 def _of_quotient(node: Node) -> Form | None:
     above, below = node.inputs
     divisor, moves = _below(below, narrowing=True)
-    made = None
+    form = None
     if divisor.op is SUM:
-        made = _softmax(above, divisor, moves)
+        form = _softmax(above, divisor, moves)
     elif divisor.op is ADD:
-        made = _logistic(above, divisor, moves)
-    if made is None:
+        form = _logistic(above, divisor, moves)
+    if form is None:
         return None
-    made = cast(made, node.dtype)
-    return _instead(made) if made.type == node.type else None
+    form = cast(form, node.dtype)
+    return _instead(form) if form.type == node.type else None
 
 
 def _softmax(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
@@ -324,25 +324,25 @@ def _softmax(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
         return None
     safe = shifted(scores, axes)
     moves = [move for move in moves if move.op is not CAST]
-    top = _moved(RESHAPE(safe.inputs[1], shape=total.shape), moves)
+    top = _apply_moves(RESHAPE(safe.inputs[1], shape=total.shape), moves)
     # Where both have the shift in common it is written once, as in the value.
     power = EXP(safe if exponent is scores else SUBTRACT(cast(exponent, top.dtype), top))
-    return DIVIDE(power, _moved(SUM(EXP(safe), axes=axes), moves))
+    return DIVIDE(power, _apply_moves(SUM(EXP(safe), axes=axes), moves))
 
 
 def _logistic(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
     """exp(x) / (1 + exp(x)) is sigmoid(x), and a / (1 + exp(x)) is a * sigmoid(-x)."""
-    found = _exponents(total)
-    if found is None or not found[1] or len(found[0]) != 1:
+    parts = _exponents(total)
+    if parts is None or not parts[1] or len(parts[0]) != 1:
         return None
-    (exponent,) = found[0]
+    (exponent,) = parts[0]
     if exponent.shape != total.shape:
         return None
     if above.op is EXP:
         return SIGMOID(exponent) if above.inputs[0] is exponent and not moves else None
     if _operand(above, EXP) is not None:
         return None
-    curve = _moved(SIGMOID(NEGATIVE(exponent)), moves)
+    curve = _apply_moves(SIGMOID(NEGATIVE(exponent)), moves)
     return curve if _is_number(above, 1) else MULTIPLY(above, curve)
 
 
@@ -358,13 +358,13 @@ def _of_root(node: Node) -> Form | None:
         sides = [_square_root(side) for side in core.inputs]
         if sides[0] is None or sides[1] is None:
             return None
-        return _instead(_moved(HYPOT(sides[0], sides[1]), moves))
+        return _instead(_apply_moves(HYPOT(sides[0], sides[1]), moves))
     side = _square_root(core.inputs[0]) if core.op is SUM else None
     if side is None:
         return None
     axes: tuple[int, ...] = core.attrs["axes"]
     if moves:
-        return _instead(_moved(SQRT(core), moves))
+        return _instead(_apply_moves(SQRT(core), moves))
     operand = side
 
     def rule(cotangent: Node) -> tuple[Node, ...]:

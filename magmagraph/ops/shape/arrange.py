@@ -17,7 +17,7 @@ from ...ir.types import Extent, Shape, Type
 from ..convert import as_node
 from ..leaf import ShapeLike
 from ..rules import onnx_forms, onnx_pairs
-from .axes import CUBE, MATRIX, axes_of, shown
+from .axes import CUBE, MATRIX, axes_of, shape_text
 
 # Reshape.
 
@@ -28,7 +28,7 @@ def _reshape_type(call: Call, x: Type, *, shape: Shape) -> Type:
     before, after = x.size, dims.size(shape)
     if not dims.require(before, "==", after, call.constraints):
         raise call.shape_error(
-            f"{before} elements do not fill shape {shown(shape)}",
+            f"{before} elements do not fill shape {shape_text(shape)}",
             need=f"a shape of {before} elements",
             hint="one extent of -1 is found from the others",
         )
@@ -53,7 +53,7 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
             )
         if entry is None:
             raise call.shape_error(
-                f"shape {shown(entries)} has the extent None",
+                f"shape {shape_text(entries)} has the extent None",
                 need="ints, names and Dims",
                 hint="-1 for the one extent that follows from the others",
             )
@@ -62,14 +62,14 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
         return dims.parse_shape(entries)
     if len(open_) > 1:
         raise call.shape_error(
-            f"shape {shown(entries)} has {len(open_)} extents of -1", need="at most one"
+            f"shape {shape_text(entries)} has {len(open_)} extents of -1", need="at most one"
         )
     at = open_[0]
     rest = dims.parse_shape([e for i, e in enumerate(entries) if i != at])
     missing = dims.exact_divide(total, dims.size(rest), [])
     if missing is None:
         raise call.shape_error(
-            f"{total} elements do not divide into shape {shown(entries)}",
+            f"{total} elements do not divide into shape {shape_text(entries)}",
             need=f"a multiple of {dims.size(rest)} elements",
         )
     return (*rest[:at], missing, *rest[at:])
@@ -120,12 +120,12 @@ def reshape(x: Any, shape: ShapeLike, order: str = "C", *, copy: bool | None = N
     (batch, 28, 28)
     """
     node = as_node(x)
-    wanted = _open_shape(Call(RESHAPE, (node,)), shape, node.size)
-    if node.shape == wanted and order in ("C", "F"):
+    new_shape = _open_shape(Call(RESHAPE, (node,)), shape, node.size)
+    if node.shape == new_shape and order in ("C", "F"):
         return node
     if by_columns("reshape", order):
-        return transpose(reshape(transpose(node), wanted[::-1]))
-    return node if node.shape == wanted else RESHAPE(node, shape=wanted)
+        return transpose(reshape(transpose(node), new_shape[::-1]))
+    return node if node.shape == new_shape else RESHAPE(node, shape=new_shape)
 
 
 RESHAPE = Op(
@@ -219,18 +219,20 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     """
     node = as_node(x)
     if axis is None:
-        gone = {i for i, extent in enumerate(node.shape) if isinstance(extent, int) and extent == 1}
+        removed_axes = {
+            i for i, extent in enumerate(node.shape) if isinstance(extent, int) and extent == 1
+        }
     else:
         call = Call(SQUEEZE, (node,))
-        gone = set(axes_of(call, axis, node.ndim))
-        for i in sorted(gone):
+        removed_axes = set(axes_of(call, axis, node.ndim))
+        for i in sorted(removed_axes):
             if dims.unify(node.shape[i], 1, []) is None:
                 raise call.shape_error(
                     f"axis {i} has extent {node.shape[i]}",
                     need="extent 1",
                     hint="index the axis, or reduce over it",
                 )
-    return reshape(node, [e for i, e in enumerate(node.shape) if i not in gone])
+    return reshape(node, [e for i, e in enumerate(node.shape) if i not in removed_axes])
 
 
 RAVEL = Composite(
@@ -277,7 +279,7 @@ def _transpose_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
     if sorted(axes) != list(range(x.ndim)):
         raise call.shape_error(
             f"axes={axes} is not a permutation of {x.ndim} axes",
-            need=f"each of {shown(range(x.ndim))} once",
+            need=f"each of {shape_text(range(x.ndim))} once",
         )
     return Type(x.dtype, tuple(x.shape[axis] for axis in axes))
 
@@ -430,7 +432,7 @@ MOVEAXIS = Composite(
 )
 
 def lifted(operand: Node, rank: int) -> Node:
-    """Return a batched operand with axes of extent 1 behind the first, so that it has 1 + rank."""
+    """Insert axes of extent 1 after the batch axis, so that there are 1 + rank."""
     missing = 1 + rank - operand.ndim
     if missing <= 0:
         return operand

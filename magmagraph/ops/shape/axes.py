@@ -33,7 +33,7 @@ def axes_of(call: Call, axes: Any, ndim: int, name: str = "axis") -> list[int]:
     return positions
 
 
-def shown(shape: Sequence[Any]) -> str:
+def shape_text(shape: Sequence[Any]) -> str:
     """Return a shape as text."""
     inner = ", ".join(map(str, shape))
     return f"({inner},)" if len(shape) == 1 else f"({inner})"

@@ -108,8 +108,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Node:
     """
     call, axis, extent, places = _read(DELETE, arr, obj, axis, 0)
     (node,) = call.inputs
-    kept = np.delete(np.arange(extent), places)
-    return take(node, kept, axis)
+    positions = np.delete(np.arange(extent), places)
+    return take(node, positions, axis)
 
 
 @documented

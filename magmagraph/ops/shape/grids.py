@@ -44,15 +44,15 @@ def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) 
             [0, 1]]])
     """
     shape = shape_of(dimensions)
-    wanted = INT64 if dtype is None else canonical(dtype)
+    target = INT64 if dtype is None else canonical(dtype)
     lines = []
     for axis, extent in enumerate(shape):
         line = tuple(extent if axis == other else 1 for other in range(len(shape)))
-        lines.append(IOTA(shape=line, axis=axis, dtype=wanted))
+        lines.append(IOTA(shape=line, axis=axis, dtype=target))
     if sparse:
         return tuple(lines)
     if not lines:
-        return zeros((0,), wanted)
+        return zeros((0,), target)
     return stack([broadcast_to(line, shape) for line in lines])
 
 

@@ -30,7 +30,7 @@ from ..convert import as_node, converted, promoted
 from ..elementwise.family import one_dtype
 from ..rules import onnx_forms, onnx_pairs
 from .arrange import expand_dims, lifted, ravel
-from .axes import MATRIX, shown
+from .axes import MATRIX, shape_text
 from .slicing import cut
 
 # Broadcast.
@@ -43,7 +43,7 @@ def _broadcast_type(call: Call, x: Type, *, shape: Shape) -> Type:
             continue
         if lead < 0 or dims.unify(extent, shape[lead + axis], call.constraints) is None:
             raise call.shape_error(
-                f"shape {shown(x.shape)} does not broadcast to {shown(shape)}",
+                f"shape {shape_text(x.shape)} does not broadcast to {shape_text(shape)}",
                 need="trailing extents that are equal, or a literal 1",
             )
     return Type(x.dtype, shape)
@@ -67,8 +67,8 @@ def in_shape(node: Node, shape: Shape) -> Node:
     if node.shape == shape or len(node.shape) != len(shape):
         return node
     for own, other in zip(node.shape, shape, strict=True):
-        known = isinstance(own, int) or isinstance(other, int)
-        if own != other and (known or dims.unify(own, other, []) is None):
+        is_literal = isinstance(own, int) or isinstance(other, int)
+        if own != other and (is_literal or dims.unify(own, other, []) is None):
             return node
     return broadcast_to(node, shape)
 
@@ -92,8 +92,8 @@ def broadcast_to(x: Any, shape: Any) -> Node:
            [1, 2]], dtype=int32)
     """
     node = as_node(x)
-    wanted = dims.parse_shape(shape)
-    return node if node.shape == wanted else BROADCAST_TO(node, shape=wanted)
+    target_shape = dims.parse_shape(shape)
+    return node if node.shape == target_shape else BROADCAST_TO(node, shape=target_shape)
 
 
 BROADCAST_TO = Op(

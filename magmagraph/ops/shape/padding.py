@@ -87,13 +87,13 @@ def pad(
     """
     node = as_node(x)
     call = Call(PAD, (node,))
-    given = {
+    options = {
         "constant_values": constant_values,
         "end_values": end_values,
         "reflect_type": reflect_type,
         "stat_length": stat_length,
     }
-    _check_options(mode, given)
+    _check_options(mode, options)
     pairs = _widths(call, pad_width, node.ndim)
     if mode in ("constant", "empty"):
         values = _values(call, "constant_values", constant_values, node)
@@ -121,19 +121,19 @@ def pad(
             ]
         else:
             parts = _continued(call, node, axis, widths, mode, reflect_type == "odd")
-        kept = [p for p in (parts[0], node, parts[1]) if not _is_empty(p, axis)]
-        node = concatenate(kept, axis)
+        nonempty = [p for p in (parts[0], node, parts[1]) if not _is_empty(p, axis)]
+        node = concatenate(nonempty, axis)
     return node
 
 
 # What the user gave.
 
 
-def _check_options(mode: Any, given: Mapping[str, Any]) -> None:
+def _check_options(mode: Any, options: Mapping[str, Any]) -> None:
     if not isinstance(mode, str) or mode not in _MODES:
         hint = "mg.concatenate with what is to stand at the border" if callable(mode) else None
         raise ShapeError(message(f"pad: mode={mode!r}", f"one of {', '.join(_MODES)}", hint))
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None and mode not in _OPTIONS[name]:
             raise ConfigError(
                 message(
@@ -141,9 +141,9 @@ def _check_options(mode: Any, given: Mapping[str, Any]) -> None:
                     need=f"mode {' or '.join(map(repr, _OPTIONS[name]))}",
                 )
             )
-    if given["reflect_type"] not in (None, "even", "odd"):
+    if options["reflect_type"] not in (None, "even", "odd"):
         raise ConfigError(
-            message(f"pad: reflect_type={given['reflect_type']!r}", need="'even' or 'odd'")
+            message(f"pad: reflect_type={options['reflect_type']!r}", need="'even' or 'odd'")
         )
 
 
@@ -156,7 +156,7 @@ def _is_empty(part: Node, axis: int) -> bool:
     return isinstance(size, int) and size == 0
 
 
-def _pairs(call: Call, name: str, given: Any, ndim: int) -> Pairs:
+def _pairs(call: Call, name: str, argument: Any, ndim: int) -> Pairs:
     """Return a pair (before, after) of extents for each axis."""
 
     def plain(value: Any) -> Extent:
@@ -164,21 +164,21 @@ def _pairs(call: Call, name: str, given: Any, ndim: int) -> Pairs:
 
     def refused() -> ShapeError:
         return call.shape_error(
-            f"{name}={given!r} for {ndim} axes",
+            f"{name}={argument!r} for {ndim} axes",
             need="one int, one pair (before, after), or a pair per axis",
         )
 
-    if _is_extent(given):
-        return [(plain(given), plain(given))] * ndim
-    if isinstance(given, (np.ndarray, Node)):
-        given = given.tolist() if isinstance(given, np.ndarray) else None
-    if _is_extent(given):
-        return [(plain(given), plain(given))] * ndim
-    if not isinstance(given, (list, tuple)):
+    if _is_extent(argument):
+        return [(plain(argument), plain(argument))] * ndim
+    if isinstance(argument, (np.ndarray, Node)):
+        argument = argument.tolist() if isinstance(argument, np.ndarray) else None
+    if _is_extent(argument):
+        return [(plain(argument), plain(argument))] * ndim
+    if not isinstance(argument, (list, tuple)):
         raise refused()
-    entries: list[Any] = [(each, each) if _is_extent(each) else each for each in given]
-    if all(map(_is_extent, given)) and len(given) in (1, 2):
-        entries = [(given[0], given[-1])] * ndim
+    entries: list[Any] = [(each, each) if _is_extent(each) else each for each in argument]
+    if all(map(_is_extent, argument)) and len(argument) in (1, 2):
+        entries = [(argument[0], argument[-1])] * ndim
     elif len(entries) == 1:
         entries = entries * ndim
     result: Pairs = []
@@ -210,55 +210,55 @@ def _widths(call: Call, pad_width: Any, ndim: int) -> Pairs:
     return pairs
 
 
-def _lengths(call: Call, given: Any, ndim: int) -> list[tuple[Extent | None, Extent | None]]:
-    if given is None:
+def _lengths(call: Call, value: Any, ndim: int) -> list[tuple[Extent | None, Extent | None]]:
+    if value is None:
         return [(None, None)] * ndim
-    pairs = _pairs(call, "stat_length", given, ndim)
+    pairs = _pairs(call, "stat_length", value, ndim)
     for pair in pairs:
         for length in pair:
             if not dims.require(length, ">=", 1, []):
                 raise call.shape_error(
-                    f"stat_length={given!r} has the length {length}", need="at least 1"
+                    f"stat_length={value!r} has the length {length}", need="at least 1"
                 )
     return [*pairs]
 
 
-def _values(call: Call, name: str, given: Any, node: Node) -> list[tuple[Any, Any]]:
+def _values(call: Call, name: str, value: Any, node: Node) -> list[tuple[Any, Any]]:
     """Return a pair (before, after) of numbers of the operand's dtype for each axis."""
     dtype, ndim = node.dtype, node.ndim
-    if given is None:
-        given = 0
-    if isinstance(given, Node):
+    if value is None:
+        value = 0
+    if isinstance(value, Node):
         raise call.dtype_error(
-            f"{name} is {describe(given)}",
+            f"{name} is {describe(value)}",
             need="numbers, known when the graph is built",
             hint="mg.where, or mg.concatenate with what is to stand at the border",
         )
-    array = np.asarray(given)
+    array = np.asarray(value)
     if array.dtype.kind not in "biufc":
-        raise call.dtype_error(f"{name}={given!r}", need="numbers")
+        raise call.dtype_error(f"{name}={value!r}", need="numbers")
     try:
-        spread = np.broadcast_to(array, (ndim, 2))
+        pairs = np.broadcast_to(array, (ndim, 2))
     except ValueError:
         raise call.shape_error(
-            f"{name}={given!r} for {ndim} axes",
+            f"{name}={value!r} for {ndim} axes",
             need="one number, one pair (before, after), or a pair per axis",
         ) from None
-    lost = spread.dtype.kind == "c" and not is_complex(dtype)
+    is_lossy = pairs.dtype.kind == "c" and not is_complex(dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        result = (spread.real if lost else spread).astype(dtype)
-        if lost or not (is_float(dtype) or is_complex(dtype)):
-            lost = lost or bool(np.any(result != spread))
-    if lost:
+        result = (pairs.real if is_lossy else pairs).astype(dtype)
+        if is_lossy or not (is_float(dtype) or is_complex(dtype)):
+            is_lossy = is_lossy or bool(np.any(result != pairs))
+    if is_lossy:
         raise call.dtype_error(
-            f"{name}={given!r} for elements of {dtype.name}",
+            f"{name}={value!r} for elements of {dtype.name}",
             need="values that the dtype holds",
             hint=f"mg.cast(x, '{array.dtype.name}')",
         )
     return [(row[0], row[1]) for row in result]
 
 
-# What is put around.
+# The padding parts.
 
 
 def _constant_pad(node: Node, pairs: Pairs, values: list[tuple[Any, Any]]) -> Node:
@@ -336,7 +336,7 @@ def _statistic(node: Node, axis: int, mode: str, length: Extent | None, after: i
 def _continued(
     call: Call, node: Node, axis: int, widths: tuple[Extent, Extent], mode: str, odd: bool
 ) -> list[Node]:
-    """Return what stands before and behind where an axis is mirrored, or begins again."""
+    """Return the parts before and after a mirrored or periodic axis."""
     size = node.shape[axis]
     spared = 1 if mode == "reflect" else 0
     before, after = widths
@@ -366,7 +366,7 @@ def _continued(
 def _mirrored_often(
     node: Node, axis: int, widths: tuple[int, int], mode: str, odd: bool
 ) -> list[Node]:
-    """Return what stands before and behind where an axis is used more than once."""
+    """Return the parts before and after an axis that is used more than once."""
     size: Any = node.shape[axis]
     places = np.pad(np.arange(size), widths, mode=mode)  # type: ignore[call-overload]
     sides = [slice(0, widths[0]), slice(widths[0] + size, None)]
@@ -387,9 +387,9 @@ def _mirrored_often(
 
     result = []
     for part, side in zip(parts, sides, strict=True):
-        turned = mirrored[side]
-        value = weighed(cast(part, wide), np.where(turned, -1, 1))
-        value = add(value, weighed(last, 2 * turns[side] + 2 * turned))
+        is_mirrored = mirrored[side]
+        value = weighed(cast(part, wide), np.where(is_mirrored, -1, 1))
+        value = add(value, weighed(last, 2 * turns[side] + 2 * is_mirrored))
         value = subtract(value, weighed(first, 2 * turns[side]))
         result.append(cast(value, node.dtype))
     return result

@@ -33,8 +33,8 @@ def flip(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     array([3, 2, 1], dtype=int32)
     """
     node = as_node(x)
-    chosen = range(node.ndim) if axis is None else axes_of(Call(FLIP, (node,)), axis, node.ndim)
-    for each in chosen:
+    axes = range(node.ndim) if axis is None else axes_of(Call(FLIP, (node,)), axis, node.ndim)
+    for each in axes:
         extent = node.shape[each]
         node = cut(node, each, extent - 1, extent, -1)
     return node

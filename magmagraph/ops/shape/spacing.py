@@ -36,14 +36,14 @@ def _spacing(start: Any, stop: Any, num: Any, dtype: Any) -> tuple[Any, ...]:
     """Return both ends as floats of one dtype, the extent, and the dtype of the result."""
     low, high = floating_pair(start, stop)
     extent = dims.parse_shape((num,))[0]
-    wanted = low.dtype if dtype is None else canonical(dtype)
-    if dtype is not None and is_float(wanted):
-        low, high = cast(start, wanted), cast(stop, wanted)
-    return low, high, extent, wanted
+    target = low.dtype if dtype is None else canonical(dtype)
+    if dtype is not None and is_float(target):
+        low, high = cast(start, target), cast(stop, target)
+    return low, high, extent, target
 
 
 def _steps(low: Node, high: Node, extent: Extent, endpoint: bool) -> tuple[Node, Node, Any]:
-    """Return the positions of spaced numbers as floats, both ends beside them, and the divisor."""
+    """Return the positions of spaced numbers as floats, both ends, and the divisor."""
     rank = low.ndim if low.ndim > high.ndim else high.ndim
     line = (extent, *[1] * rank)
     if isinstance(extent, int):
@@ -84,7 +84,7 @@ def linspace(
     >>> mg.linspace(0.0, 1.0, 5).eval()
     array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    low, high, extent, wanted = _spacing(start, stop, num, dtype)
+    low, high, extent, target = _spacing(start, stop, num, dtype)
     steps, places, parts = _steps(low, high, extent, endpoint)
     step = divide(subtract(high, low), parts)
     values = add(multiply(steps, step), low)
@@ -92,7 +92,7 @@ def linspace(
         values = where(
             equal(places, size_of(extent - 1)), where(equal(places, 0), low, high), values
         )
-    result = _settled(values, wanted, axis)
+    result = _settled(values, target, axis)
     return (result, step) if retstep else result
 
 
@@ -122,8 +122,8 @@ def logspace(
     target = None if dtype is None else canonical(dtype)
     computed = target if target is not None and is_float(target) else None
     powers = linspace(start, stop, num, endpoint, dtype=computed)
-    wanted = powers.dtype if target is None else target
-    return _settled(power(as_dtype(base, powers.dtype), powers), wanted, axis)
+    result_dtype = powers.dtype if target is None else target
+    return _settled(power(as_dtype(base, powers.dtype), powers), result_dtype, axis)
 
 
 @documented
@@ -147,14 +147,14 @@ def geomspace(
     >>> mg.geomspace(1.0, 8.0, 4).eval().round(5)
     array([1., 2., 4., 8.], dtype=float32)
     """
-    low, high, extent, wanted = _spacing(start, stop, num, dtype)
+    low, high, extent, target = _spacing(start, stop, num, dtype)
     steps, places, parts = _steps(low, high, extent, endpoint)
     values = multiply(low, exp(multiply(steps, divide(log(divide(high, low)), parts))))
     if endpoint:
         values = where(
             equal(places, size_of(extent - 1)), where(equal(places, 0), low, high), values
         )
-    return _settled(values, wanted, axis)
+    return _settled(values, target, axis)
 
 
 _record = partial(namesake, Kind.INDEX)

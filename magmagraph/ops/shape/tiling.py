@@ -65,12 +65,12 @@ def tile(A: Any, reps: ShapeLike) -> Node:
     counts = (*[1] * (ndim - len(counts)), *counts)
     if all(isinstance(count, int) and count == 1 for count in counts):
         return reshape(node, shape)
-    apart: list[Extent] = []  # each axis behind a new one of its repetitions
-    spread: list[Extent] = []
+    apart: list[Extent] = []  # each axis follows a new one of its repetitions
+    extents: list[Extent] = []
     for count, extent in zip(counts, shape, strict=True):
         apart += [1, extent]
-        spread += [count, extent]
-    result = broadcast_to(reshape(node, apart), spread)
+        extents += [count, extent]
+    result = broadcast_to(reshape(node, apart), extents)
     return reshape(result, [count * e for count, e in zip(counts, shape, strict=True)])
 
 
@@ -103,9 +103,9 @@ def repeat(
     if _is_extent(repeats):
         count = dims.parse_shape((repeats,))[0]
         apart = (*node.shape[: axis + 1], 1, *node.shape[axis + 1 :])
-        spread = (*node.shape[: axis + 1], count, *node.shape[axis + 1 :])
+        shape = (*node.shape[: axis + 1], count, *node.shape[axis + 1 :])
         whole = (*node.shape[:axis], extent * count, *node.shape[axis + 1 :])
-        return reshape(broadcast_to(reshape(node, apart), spread), whole)
+        return reshape(broadcast_to(reshape(node, apart), shape), whole)
     numbers = as_node(repeats)
     if numbers.dtype.kind not in "iu":
         raise call.dtype_error(f"repeats of dtype {numbers.dtype.name}", need="integers")
@@ -153,8 +153,8 @@ def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Node:
     call = Call(ROLL, (node,))
     if axis is None:
         return reshape(_rolled(call, ravel(node), shift, 0), node.shape)
-    given = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
-    axes = [call.axis(each, node.ndim) for each in given]
+    entries = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    axes = [call.axis(each, node.ndim) for each in entries]
     shifts = list(shift) if isinstance(shift, (list, tuple)) else [shift]
     if len(shifts) == 1:
         shifts = shifts * len(axes)
@@ -178,11 +178,11 @@ def _rolled(call: Call, node: Node, shift: Any, axis: int) -> Node:
         return concatenate(
             [cut(node, axis, extent - by, by), cut(node, axis, 0, extent - by)], axis
         )
-    moved = as_node(shift)
-    if moved.dtype.kind not in "iu" or moved.ndim:
-        raise call.dtype_error(f"a shift {moved.type}", need="integers without axes")
+    amount = as_node(shift)
+    if amount.dtype.kind not in "iu" or amount.ndim:
+        raise call.dtype_error(f"a shift {amount.type}", need="integers without axes")
     positions = IOTA(shape=(extent,), axis=0, dtype=INT64)
-    return take(node, remainder(subtract(positions, cast(moved, INT64)), size_of(extent)), axis)
+    return take(node, remainder(subtract(positions, cast(amount, INT64)), size_of(extent)), axis)
 
 
 @documented
@@ -270,8 +270,8 @@ def sliding_window_view(
     if axis is None:
         axes = list(range(node.ndim))
     else:
-        given = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
-        axes = [call.axis(each, node.ndim) for each in given]
+        entries = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+        axes = [call.axis(each, node.ndim) for each in entries]
     if len(axes) != len(windows):
         raise call.shape_error(
             f"{len(windows)} extents of a window for {len(axes)} axes", need="as many of each"
@@ -287,10 +287,10 @@ def sliding_window_view(
         count = extent - window + 1
         starts = IOTA(shape=(count, 1), axis=0, dtype=INT64)
         inside = IOTA(shape=(1, window), axis=1, dtype=INT64)
-        found = take(node, add(starts, inside), each)
-        # The window's axis goes to the end, behind those of other windows.
-        order = [a for a in range(found.ndim) if a != each + 1]
-        node = transpose(found, [*order, each + 1])
+        view = take(node, add(starts, inside), each)
+        # The window's axis goes to the end, after those of other windows.
+        order = [a for a in range(view.ndim) if a != each + 1]
+        node = transpose(view, [*order, each + 1])
     assert node.ndim == ndim + len(axes)
     return node
 

@@ -73,14 +73,14 @@ def _directly(xp: Any, a: Any, v: Any, mode: str) -> Any:
         n + m - 1 if mode == "full" else n - m + 1 for n, m in zip(a.shape, v.shape, strict=True)
     ]
     total = xp.zeros(shape, dtype=a.dtype)
-    turned = v[(slice(None, None, -1),) * v.ndim]
+    reverse = v[(slice(None, None, -1),) * v.ndim]
     for place in np.ndindex(*v.shape):
         if mode == "full":
             window = tuple(slice(p, p + n) for p, n in zip(place, a.shape, strict=True))
             total[window] += v[place] * a
         else:
             window = tuple(slice(p, p + n) for p, n in zip(place, shape, strict=True))
-            total += turned[place] * a[window]
+            total += reverse[place] * a[window]
     return total
 
 
@@ -157,8 +157,12 @@ def _is_shorter(first: Shape, second: Shape) -> bool:
     if len(first) != len(second):
         return False
     rests = [n - m for n, m in zip(first, second, strict=True)]
-    known = [rest for rest in rests if isinstance(rest, int)]
-    return len(known) == len(rests) and max(known, default=0) <= 0 and min(known, default=0) < 0
+    differences = [rest for rest in rests if isinstance(rest, int)]
+    return (
+        len(differences) == len(rests)
+        and max(differences, default=0) <= 0
+        and min(differences, default=0) < 0
+    )
 
 
 @documented
@@ -264,8 +268,8 @@ def _reference(
 
 
 def _correlated(a: Any, v: Any, mode: str = "valid", method: str = "direct") -> Any:
-    turned = np.conj(v[(slice(None, None, -1),) * v.ndim])
-    return _reference(a, turned, mode, first=int(a.size >= v.size))
+    reverse = np.conj(v[(slice(None, None, -1),) * v.ndim])
+    return _reference(a, reverse, mode, first=int(a.size >= v.size))
 
 
 CONVOLVE = Op(

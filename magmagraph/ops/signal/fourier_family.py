@@ -72,7 +72,7 @@ def _length(call: Call, n: Any, name: str) -> Extent:
 
 
 def _resized(call: Call, node: Node, axis: int, count: Extent) -> Node:
-    """Return the first `count` elements along an axis, with zeros behind where there are fewer."""
+    """Return the first `count` elements along an axis, zero-padded."""
     extent = node.shape[axis]
     more = count - extent
     if not isinstance(more, int):
@@ -94,27 +94,27 @@ def _resized(call: Call, node: Node, axis: int, count: Extent) -> Node:
 def _axes(call: Call, node: Node, s: Lengths, axes: Axes) -> tuple[list[Extent | None], list[int]]:
     """Return the lengths that are asked for (None: all there are), and the axes."""
     if isinstance(axes, (int, np.integer)):
-        chosen = [call.axis(axes, node.ndim)]
+        chosen_axes = [call.axis(axes, node.ndim)]
         if s is not None and len(s) != 1:
             raise call.shape_error(f"{len(s)} lengths for one axis", need="one for each")
         (n,) = s or (None,)
-        return [None if n is None else _length(call, n, "n")], chosen
+        return [None if n is None else _length(call, n, "n")], chosen_axes
     if axes is None:
         count = node.ndim if s is None else len(s)
         if count > node.ndim:
             raise call.shape_error(f"s={tuple(s or ())} for an operand of {node.ndim} axes")
-        chosen = list(range(node.ndim - count, node.ndim))
+        chosen_axes = list(range(node.ndim - count, node.ndim))
     else:
-        chosen = axes_of(call, axes, node.ndim, "axes")
+        chosen_axes = axes_of(call, axes, node.ndim, "axes")
     if s is None:
-        return [None] * len(chosen), chosen
-    if len(s) != len(chosen):
-        raise call.shape_error(f"{len(s)} lengths for {len(chosen)} axes", need="one for each")
-    kept = [isinstance(n, (int, np.integer)) and n == -1 for n in s]
+        return [None] * len(chosen_axes), chosen_axes
+    if len(s) != len(chosen_axes):
+        raise call.shape_error(f"{len(s)} lengths for {len(chosen_axes)} axes", need="one for each")
+    keeps = [isinstance(n, (int, np.integer)) and n == -1 for n in s]
     return [
         None if n is None or keep else _length(call, n, f"s[{i}]")
-        for i, (n, keep) in enumerate(zip(s, kept, strict=True))
-    ], chosen
+        for i, (n, keep) in enumerate(zip(s, keeps, strict=True))
+    ], chosen_axes
 
 
 def inverse_whole(name: str, a: Any, s: Lengths, axes: Axes, norm: str | None) -> Node:
@@ -135,15 +135,15 @@ def whole(
     """Transform along axes, all of the spectrum."""
     node, call = _operand(name, a)
     scaled = _norm(call, norm)
-    lengths, chosen = _axes(call, node, s, axes)
-    for count, axis in zip(lengths, chosen, strict=True):
+    lengths, chosen_axes = _axes(call, node, s, axes)
+    for count, axis in zip(lengths, chosen_axes, strict=True):
         if count is not None:
             node = _resized(call, node, axis, count)
-    for axis in chosen:
+    for axis in chosen_axes:
         at_least_one(call, node.shape[axis], f"the extent of axis {axis}")
-    if not chosen:
+    if not chosen_axes:
         return _complex(node)
-    return FFT(_complex(node), axes=tuple(sorted(chosen)), inverse=inverse, norm=scaled)
+    return FFT(_complex(node), axes=tuple(sorted(chosen_axes)), inverse=inverse, norm=scaled)
 
 
 def to_half(name: str, a: Any, s: Lengths, axes: Axes, norm: str | None) -> Node:
@@ -151,16 +151,16 @@ def to_half(name: str, a: Any, s: Lengths, axes: Axes, norm: str | None) -> Node
     node, call = _operand(name, a)
     _real(call, node)
     scaled = _norm(call, norm)
-    lengths, chosen = _axes(call, node, s, axes)
-    if not chosen:
+    lengths, chosen_axes = _axes(call, node, s, axes)
+    if not chosen_axes:
         raise call.shape_error("no axis is transformed", need="at least one")
-    for count, axis in zip(lengths, chosen, strict=True):
+    for count, axis in zip(lengths, chosen_axes, strict=True):
         if count is not None:
             node = _resized(call, node, axis, count)
-    for axis in chosen:
+    for axis in chosen_axes:
         at_least_one(call, node.shape[axis], f"the extent of axis {axis}")
-    spectrum = RFFT(node, axis=chosen[-1], norm=scaled)
-    rest = tuple(sorted(chosen[:-1]))
+    spectrum = RFFT(node, axis=chosen_axes[-1], norm=scaled)
+    rest = tuple(sorted(chosen_axes[:-1]))
     return FFT(spectrum, axes=rest, inverse=False, norm=scaled) if rest else spectrum
 
 
@@ -168,19 +168,19 @@ def from_half(name: str, a: Any, s: Lengths, axes: Axes, norm: str | None) -> No
     """Invert `to_half`."""
     node, call = _operand(name, a)
     scaled = _norm(call, norm)
-    lengths, chosen = _axes(call, node, s, axes)
-    if not chosen:
+    lengths, chosen_axes = _axes(call, node, s, axes)
+    if not chosen_axes:
         raise call.shape_error("no axis is transformed", need="at least one")
-    last = chosen[-1]
+    last = chosen_axes[-1]
     count = lengths[-1]
     if count is None:
         count = 2 * (node.shape[last] - 1)
         at_least_one(call, count, f"the number of values, 2 * ({node.shape[last]} - 1),")
-    for length, axis in zip([*lengths[:-1], half(count)], chosen, strict=True):
+    for length, axis in zip([*lengths[:-1], half(count)], chosen_axes, strict=True):
         if length is not None:
             node = _resized(call, node, axis, length)
     node = _complex(node)
-    rest = tuple(sorted(chosen[:-1]))
+    rest = tuple(sorted(chosen_axes[:-1]))
     if rest:
         node = FFT(node, axes=rest, inverse=True, norm=scaled)
     return IRFFT(node, n=count, axis=last, norm=scaled)

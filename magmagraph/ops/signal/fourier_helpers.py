@@ -41,12 +41,12 @@ def _positions(who: str, n: Any, d: Any, count: Any) -> tuple[Node, Any]:
 
 
 def _frequencies(whole: Extent, positions: Node, d: float, dtype: Any) -> Node:
-    wanted = config.float_dtype if dtype is None else canonical(dtype)
-    if not is_float(wanted):
-        raise DTypeError(message(f"a frequency of dtype {wanted.name}", need="a float dtype"))
+    target = config.float_dtype if dtype is None else canonical(dtype)
+    if not is_float(target):
+        raise DTypeError(message(f"a frequency of dtype {target.name}", need="a float dtype"))
     # Formed in float64, whose integers reach as far as extents do, and rounded once.
     steps = cast(extent(whole), np.float64) * float(d)
-    return cast(cast(positions, np.float64) / steps, wanted)
+    return cast(cast(positions, np.float64) / steps, target)
 
 
 @documented
@@ -65,8 +65,8 @@ def fftfreq(n: Any, d: float = 1.0, dtype: Any = None) -> Node:
     """
     positions, whole = _positions("fftfreq", n, d, lambda count: count)
     first = (whole + 1) // 2
-    turned = where(less(positions, extent(first)), positions, positions - extent(whole))
-    return _frequencies(whole, turned, d, dtype)
+    ordered = where(less(positions, extent(first)), positions, positions - extent(whole))
+    return _frequencies(whole, ordered, d, dtype)
 
 
 @documented
@@ -87,7 +87,7 @@ def rfftfreq(n: Any, d: float = 1.0, dtype: Any = None) -> Node:
     return _frequencies(whole, positions, d, dtype)
 
 
-def _turned(record: Composite, x: Any, axes: Any, first: Any) -> Node:
+def _start_from(record: Composite, x: Any, axes: Any, first: Any) -> Node:
     """Return the elements from `first(extent)` on, and then those before, along axes."""
     node = as_node(x)
     call = Call(record, (node,))
@@ -110,7 +110,7 @@ def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Node:
     >>> mg.fft.fftshift(mg.constant([0, 1, 2, -2, -1])).eval()
     array([-2, -1,  0,  1,  2], dtype=int32)
     """
-    return _turned(FFTSHIFT, x, axes, lambda count: (count + 1) // 2)
+    return _start_from(FFTSHIFT, x, axes, lambda count: (count + 1) // 2)
 
 
 @documented
@@ -124,7 +124,7 @@ def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Node:
     >>> mg.fft.ifftshift(mg.constant([-2, -1, 0, 1, 2])).eval()
     array([ 0,  1,  2, -2, -1], dtype=int32)
     """
-    return _turned(IFFTSHIFT, x, axes, lambda count: count // 2)
+    return _start_from(IFFTSHIFT, x, axes, lambda count: count // 2)
 
 
 def _shift(name: str, function: Any, doc: str, reference: Any) -> Composite:

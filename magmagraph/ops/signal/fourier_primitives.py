@@ -52,8 +52,8 @@ def half(count: Extent) -> Extent:
     return count // 2 + 1
 
 
-def _require(call: Call, x: Type, wanted: bool, need: str) -> None:
-    if not wanted:
+def _require(call: Call, x: Type, is_complex: bool, need: str) -> None:
+    if not is_complex:
         raise call.dtype_error(f"operand of dtype {x.dtype.name}", need=need)
 
 
@@ -91,9 +91,9 @@ def _spectrum_into(xp: Any, target: Any, x: Any, **attrs: Any) -> None:
         xp.copyto(target, _spectrum(xp, x, **attrs))
         return
     np.copyto(target, x)
-    made = _spectrum(np, target, **attrs, overwrite_x=True)
-    if not np.may_share_memory(made, target):  # it may be transformed in place, and need not be
-        np.copyto(target, made)
+    spectrum = _spectrum(np, target, **attrs, overwrite_x=True)
+    if not np.may_share_memory(spectrum, target):  # it may be transformed in place, and need not be
+        np.copyto(target, spectrum)
 
 
 def _half_type(call: Call, x: Type, *, axis: int, norm: str) -> Type:

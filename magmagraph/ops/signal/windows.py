@@ -31,13 +31,13 @@ __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
 def _turn(count: Any, dtype: Any) -> Node:
     """Return positions from 0 to 1, as floats; a single one is in the middle."""
     extent = dims.parse_shape((count,))[0]
-    wanted = config.float_dtype if dtype is None else canonical(dtype)
-    wide = np.dtype(np.float64) if wanted.itemsize == 8 else np.dtype(np.float32)
+    target = config.float_dtype if dtype is None else canonical(dtype)
+    wide = np.dtype(np.float64) if target.itemsize == 8 else np.dtype(np.float32)
     places = IOTA(shape=(extent,), axis=0, dtype=wide)
     if isinstance(extent, int):
         return divide(places, float(extent - 1)) if extent > 1 else places + 0.5
     last = cast(size_of(extent - 1), wide)
-    # Of a single position the numerator is half of the divisor, so that it stands in the middle.
+    # For a single position the numerator is half of the divisor: it is in the middle.
     shift = maximum(subtract(1.0, last), 0.0) * 0.5
     return divide(places + shift, maximum(last, 1.0))
 

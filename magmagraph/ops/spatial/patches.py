@@ -118,12 +118,12 @@ def fold(
     around = _sides(call, padding, count)
     taps = _taps(elements)
     batch, rows, windows = node.shape
-    wanted = dims.size(sliding.extents)
+    expected_count = dims.size(sliding.extents)
     if isinstance(rows, Dim) or rows % len(taps):
         raise call.shape_error(
             f"{rows} rows for windows of {len(taps)} elements", need="channels times elements"
         )
-    call.unify(windows, wanted, "the patches and the windows of the extents")
+    call.unify(windows, expected_count, "the patches and the windows of the extents")
     channels = rows // len(taps)
     grid = reshape(node, (batch, channels, len(taps), *sliding.extents))
     outer: Shape = tuple(n + a + b for n, (a, b) in zip(spatial, around, strict=True))
@@ -153,19 +153,19 @@ def fold(
 def _places(
     extents: Any, window: Any, stride: Any, padding: Any, dilation: Any
 ) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
-    """Return, for every window, where its elements lie in the input, those outside included."""
+    """Return the input positions of every window's elements, including those outside."""
     count = len(extents)
     sizes, strides = per_axis(window, count), per_axis(stride, count)
-    spread, around = per_axis(dilation, count), per_axis(padding, count)
+    dilations, around = per_axis(dilation, count), per_axis(padding, count)
     geometry = [
         reference_slide(*entry)
-        for entry in zip(extents, sizes, strides, around, spread, strict=True)
+        for entry in zip(extents, sizes, strides, around, dilations, strict=True)
     ]
     return [
         (place, [
             tuple(
                 o * s + k * d - g[0]
-                for o, s, k, d, g in zip(place, strides, tap, spread, geometry, strict=True)
+                for o, s, k, d, g in zip(place, strides, tap, dilations, geometry, strict=True)
             )
             for tap in np.ndindex(*sizes)
         ])

@@ -55,10 +55,10 @@ def _windows(
     spatial_axes(call, node.ndim, count)
     last = channels_last(call, layout, count)
     extents = numbers(call, window, count, "window", 1)
-    spread = numbers(call, dilation, count, "dilation", 1)
+    dilations = numbers(call, dilation, count, "dilation", 1)
     pairs = paddings(call, padding, count)
     if not isinstance(pairs, str):
-        for axis, (pair, k, d) in enumerate(zip(pairs, extents, spread, strict=True)):
+        for axis, (pair, k, d) in enumerate(zip(pairs, extents, dilations, strict=True)):
             if max(pair) > d * (k - 1):
                 raise call.shape_error(
                     f"padding={padding!r} for a window that reaches over {d * (k - 1) + 1} "
@@ -263,12 +263,12 @@ def _pooled(
         x = np.moveaxis(x, -1, 1)
     extents = per_axis(window, count)
     strides = extents if stride is None else per_axis(stride, count)
-    spread = per_axis(dilation, count)
+    dilations = per_axis(dilation, count)
     geometry = [
         reference_slide(*entry)
         for entry in zip(
             x.shape[2:], extents, strides, per_axis(padding, count)
-            if not isinstance(padding, str) else [padding] * count, spread, strict=True,
+            if not isinstance(padding, str) else [padding] * count, dilations, strict=True,
         )
     ]  # fmt: skip
     around = [(0, 0), (0, 0), *[(before, behind) for before, behind, _ in geometry]]
@@ -279,7 +279,7 @@ def _pooled(
         at: Any = (
             slice(None), slice(None),
             *[slice(p * s, p * s + d * (k - 1) + 1, d)
-              for p, s, d, k in zip(place, strides, spread, extents, strict=True)],
+              for p, s, d, k in zip(place, strides, dilations, extents, strict=True)],
         )  # fmt: skip
         elements = np.ma.masked_array(padded[at], absent[at])
         together = elements.reshape(*x.shape[:2], math.prod(extents))

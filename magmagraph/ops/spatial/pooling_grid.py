@@ -75,8 +75,8 @@ def _adaptive(
 ) -> Node:
     node, axes = _spatial_axes(record, x, layout)
     call = Call(record, (node,))
-    wanted = numbers(call, extents, len(axes), "extents", 1)
-    for axis, parts in zip(axes, wanted, strict=True):
+    part_counts = numbers(call, extents, len(axes), "extents", 1)
+    for axis, parts in zip(axes, part_counts, strict=True):
         n = node.shape[axis]
         if parts == 1:
             node = fold(node, axis, keepdims=True)
@@ -143,12 +143,12 @@ def _reference_grid(fold: Callable[..., Any]) -> Callable[..., np.ndarray]:
         last = layout is not None and layout.endswith("C")
         if last:
             x = np.moveaxis(x, -1, 1)
-        wanted = per_axis(extents, count)
-        result = np.zeros((*x.shape[:2], *wanted), x.dtype)
-        for place in np.ndindex(*wanted):
+        part_counts = per_axis(extents, count)
+        result = np.zeros((*x.shape[:2], *part_counts), x.dtype)
+        for place in np.ndindex(*part_counts):
             part = tuple(
                 slice(math.floor(i * n / m), math.ceil((i + 1) * n / m))
-                for i, n, m in zip(place, x.shape[2:], wanted, strict=True)
+                for i, n, m in zip(place, x.shape[2:], part_counts, strict=True)
             )
             axes = tuple(range(2, x.ndim))
             result[(..., *place)] = fold(x[(slice(None), slice(None), *part)], axis=axes)

@@ -79,8 +79,8 @@ def _at_positions(call: Call, windows: Type, positions: Type) -> Shape:
 
 
 def _pick_type(call: Call, x: Type, positions: Type, **attrs: Any) -> Type:
-    made = _pooled_type(call, x, **attrs)
-    return Type(x.dtype, _at_positions(call, made, positions))
+    pooled_type = _pooled_type(call, x, **attrs)
+    return Type(x.dtype, _at_positions(call, pooled_type, positions))
 
 
 def _spread_type(call: Call, g: Type, positions: Type, **attrs: Any) -> Type:
@@ -114,9 +114,9 @@ def _at(parts: tuple[slice, ...], last: bool) -> tuple[Any, ...]:
 def _max_pool(xp: Any, x: Any, **attrs: Any) -> Any:
     last, extents = attrs["channels_last"], attrs["extents"]
     result = xp.full(_changed(x.shape, extents, last), -np.inf, x.dtype)
-    for _, inside, met in taps(_axes(x, extents, attrs)):
+    for _, inside, region in taps(_axes(x, extents, attrs)):
         part = result[_at(inside, last)]
-        xp.maximum(part, x[_at(met, last)], out=part)
+        xp.maximum(part, x[_at(region, last)], out=part)
     return result
 
 
@@ -124,15 +124,15 @@ def _max_taps(xp: Any, x: Any, **attrs: Any) -> Any:
     last, extents = attrs["channels_last"], attrs["extents"]
     shape = _changed(x.shape, extents, last)
     best = xp.full(shape, -np.inf, x.dtype)
-    found = xp.full(shape, -1, INT32)
-    for tap, inside, met in taps(_axes(x, extents, attrs)):
+    first_taps = xp.full(shape, -1, INT32)
+    for tap, inside, region in taps(_axes(x, extents, attrs)):
         at = _at(inside, last)
-        part, others = x[_at(met, last)], best[at]
+        part, others = x[_at(region, last)], best[at]
         # Minus infinity is found where nothing was before; a NaN once, before all numbers.
-        better = (part > others) | (found[at] < 0) | (xp.isnan(part) & ~xp.isnan(others))
+        better = (part > others) | (first_taps[at] < 0) | (xp.isnan(part) & ~xp.isnan(others))
         best[at] = xp.where(better, part, others)
-        found[at] = xp.where(better, _number(tap, attrs["window"]), found[at])
-    return found
+        first_taps[at] = xp.where(better, _number(tap, attrs["window"]), first_taps[at])
+    return first_taps
 
 
 def _number(tap: tuple[int, ...], window: tuple[int, ...]) -> int:
@@ -143,20 +143,20 @@ def _number(tap: tuple[int, ...], window: tuple[int, ...]) -> int:
 def _pick(xp: Any, x: Any, positions: Any, **attrs: Any) -> Any:
     last = attrs["channels_last"]
     result = xp.zeros(positions.shape, x.dtype)
-    for tap, inside, met in taps(_axes(x, attrs["extents"], attrs)):
+    for tap, inside, region in taps(_axes(x, attrs["extents"], attrs)):
         at = _at(inside, last)
         here = positions[at] == _number(tap, attrs["window"])
-        result[at] = xp.where(here, x[_at(met, last)], result[at])
+        result[at] = xp.where(here, x[_at(region, last)], result[at])
     return result
 
 
-def _spread(xp: Any, g: Any, positions: Any, **attrs: Any) -> Any:
+def _unpool(xp: Any, g: Any, positions: Any, **attrs: Any) -> Any:
     last, extents = attrs["channels_last"], attrs["extents"]
     result = xp.zeros(_changed(g.shape, extents, last), g.dtype)
-    for tap, inside, met in taps(_axes_to(g, extents, attrs)):
+    for tap, inside, region in taps(_axes_to(g, extents, attrs)):
         at = _at(inside, last)
         here = positions[at] == _number(tap, attrs["window"])
-        part = result[_at(met, last)]
+        part = result[_at(region, last)]
         xp.add(part, xp.where(here, g[at], 0), out=part)
     return result
 
@@ -164,17 +164,17 @@ def _spread(xp: Any, g: Any, positions: Any, **attrs: Any) -> Any:
 def _sum_pool(xp: Any, x: Any, **attrs: Any) -> Any:
     last, extents = attrs["channels_last"], attrs["extents"]
     result = xp.zeros(_changed(x.shape, extents, last), x.dtype)
-    for _, inside, met in taps(_axes(x, extents, attrs)):
+    for _, inside, region in taps(_axes(x, extents, attrs)):
         part = result[_at(inside, last)]
-        xp.add(part, x[_at(met, last)], out=part)
+        xp.add(part, x[_at(region, last)], out=part)
     return result
 
 
 def _sum_pool_input(xp: Any, g: Any, **attrs: Any) -> Any:
     last, extents = attrs["channels_last"], attrs["extents"]
     result = xp.zeros(_changed(g.shape, extents, last), g.dtype)
-    for _, inside, met in taps(_axes_to(g, extents, attrs)):
-        part = result[_at(met, last)]
+    for _, inside, region in taps(_axes_to(g, extents, attrs)):
+        part = result[_at(region, last)]
         xp.add(part, g[_at(inside, last)], out=part)
     return result
 
@@ -264,7 +264,7 @@ POOL_SPREAD = _record(
     doc="One number for every window, added at given positions of it.",
     rule=_spread_type,
     attributes=_ATTRIBUTES,
-    evaluate=_spread,
+    evaluate=_unpool,
     gradient=_spread_gradient,
     numerics="reassoc",
     flops=_spread_flops,

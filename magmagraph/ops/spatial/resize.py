@@ -44,7 +44,7 @@ def _number(value: Extent) -> Node:
 
 
 def _place(old: Extent, new: Extent, align_corners: bool) -> Node:
-    """Return where each element of a result lies among the elements of its source."""
+    """Return the source position of each element of a result."""
     at = IOTA(shape=(new,), axis=0, dtype=DOUBLE)
     if align_corners:
         # A single element lies on the first one.
@@ -156,8 +156,12 @@ def resize(
     first = 1 if channels_last else 2
     old = node.shape[first : first + space]
     new = _new_extents(call, old, size, scale)
-    for extent_, given in zip(new, old, strict=True):
-        if isinstance(given, int) and not given and not (isinstance(extent_, int) and not extent_):
+    for extent_, old_extent in zip(new, old, strict=True):
+        if (
+            isinstance(old_extent, int)
+            and not old_extent
+            and not (isinstance(extent_, int) and not extent_)
+        ):
             raise call.shape_error("an axis without elements", need="at least one to sample")
     result = cast(node, np.float32) if node.dtype.itemsize < 4 else node
     for axis, (before, after) in enumerate(zip(old, new, strict=True), first):
@@ -172,8 +176,8 @@ def _new_extents(call: Call, old: Sequence[Extent], size: Any, scale: Any) -> li
             "size and scale are both given" if scale is not None else "neither size nor scale",
             need="one of the two",
         )
-    given = scale if size is None else size
-    values = list(given) if isinstance(given, (tuple, list)) else [given] * len(old)
+    argument = scale if size is None else size
+    values = list(argument) if isinstance(argument, (tuple, list)) else [argument] * len(old)
     if len(values) != len(old):
         raise call.shape_error(f"{len(values)} numbers for {len(old)} axes of space")
     if size is not None:
@@ -222,11 +226,11 @@ def pixel_shuffle(x: Any, factor: int) -> Node:
     *lead, channels, height, width = node.shape
     if isinstance(channels, int) and channels % (r * r):
         raise call.shape_error(f"{channels} channels for factor={r}", need=f"a multiple of {r * r}")
-    kept = channels // (r * r)
+    channel_count = channels // (r * r)
     n = len(lead)
-    parts = reshape(node, (*lead, kept, r, r, height, width))
+    parts = reshape(node, (*lead, channel_count, r, r, height, width))
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return reshape(transpose(parts, order), (*lead, kept, height * r, width * r))
+    return reshape(transpose(parts, order), (*lead, channel_count, height * r, width * r))
 
 
 @documented
@@ -296,8 +300,8 @@ def _resize_reference(
     channels_last: bool = False,
 ) -> np.ndarray:
     first, space = 1 if channels_last else 2, x.ndim - 2
-    given = size if scale is None else scale
-    values = given if isinstance(given, (tuple, list)) else [given] * space
+    argument = size if scale is None else scale
+    values = argument if isinstance(argument, (tuple, list)) else [argument] * space
     for axis, value in enumerate(values, first):
         old = x.shape[axis]
         new = value if scale is None else math.floor(old * value)

@@ -30,7 +30,7 @@ def _by_logarithm(logarithm: Node, lmbda: Node) -> Node:
     near, far = where(small, logarithm, 0), where(small, 0, logarithm)
     zero = equal(lmbda, 0)
     safe = where(small | zero, 1, lmbda)
-    # What is not chosen is finite, so that no derivative is 0 times infinity.
+    # The branch not selected is finite, so that no derivative is 0 times infinity.
     end = where(zero, far, expm1(safe * where(zero, 0, far)) / safe)
     return where(small, near * exprel(where(small, lmbda, 0) * near), end)
 
@@ -102,7 +102,7 @@ def _log_of_inverse(y: Node, lmbda: Node) -> Node:
     ratio: Node | float = 0.0  # log(1 + near) / near, by its series
     for k in range(18, 0, -1):
         ratio = ratio * -near + 1.0 / k
-    # What is not chosen is finite, so that no derivative is 0 times infinity.
+    # The branch not selected is finite, so that no derivative is 0 times infinity.
     large = equal(product, math.inf)  # beyond the range: the logarithms are added
     logs = log(absolute(where(large, finite, 1))) + log(absolute(where(large, lmbda, 1)))
     logarithm = where(large, logs, log1p(where(small | large, 1, product)))

@@ -231,7 +231,7 @@ def _huber(delta: Node, r: Node) -> Node:
     size = absolute(r)
     inside = less_equal(size, delta)
     beyond = greater(size, delta) & greater_equal(delta, 0)
-    # What is not chosen is 0, so that no derivative is 0 times infinity.
+    # The branch not selected is 0, so that no derivative is 0 times infinity.
     near, width = where(inside, r, 0), where(beyond, delta, 0)
     linear = width * (where(beyond, size, 0) - 0.5 * width)
     value = where(inside, 0.5 * (near * near), linear)

@@ -62,7 +62,7 @@ def widened(node: Node) -> Node:
 
 
 def unknown(name: str, parameter: str, reason: str = "has no closed form") -> Refusal:
-    """Return what stands for the derivative in an operand where it is not known."""
+    """Return a placeholder for an unknown derivative."""
     return Refusal(
         f"{name}: the derivative in {parameter} {reason}",
         need=f"no gradient asked for in {parameter}",
@@ -97,8 +97,8 @@ def _published(
     names = parameters.split()
     signature = _signature(parameters)
 
-    def function(*given: Any, **named: Any) -> Node:
-        return body(*floats(name, *signature.bind(*given, **named).args))
+    def function(*args: Any, **keywords: Any) -> Node:
+        return body(*floats(name, *signature.bind(*args, **keywords).args))
 
     function.__signature__ = signature  # type: ignore[attr-defined]
     summary, notes, example = texts

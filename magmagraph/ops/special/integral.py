@@ -50,6 +50,15 @@ expi, EXPI = elementwise(
     reference=scipy_named("expi"),
 )
 
+_exp1 = special("exp1")
+
+
+def _exp1_of_numbers(xp: Any, x: Any) -> Any:
+    """Return E1, without a call of CuPy's function for NaN, for which it runs 2**32 steps."""
+    is_nan = xp.isnan(x)
+    return xp.where(is_nan, x, _exp1(xp, xp.where(is_nan, xp.ones_like(x), x)))
+
+
 exp1, EXP1 = elementwise(
     "exp1",
     "x",
@@ -60,7 +69,7 @@ exp1, EXP1 = elementwise(
     """,
     module=__name__,
     notes="Infinite at 0, NaN below.",
-    evaluate=special("exp1"),
+    evaluate=_exp1_of_numbers,
     partials=(lambda f, x: -(exp(-x) / finite(x)),),
     samples=lambda: [
         Sample((POSITIVE,)),
@@ -379,11 +388,13 @@ def _hyp1f1(xp: Any, a: Any, b: Any, x: Any) -> Any:
     """
     polynomial = (a <= 0) & (a == xp.floor(a))
     bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS))
-    turned = (x >= -1) & (x < 0) & (a > _TURNED)
+    is_transformed = (x >= -1) & (x < 0) & (a > _TURNED)
     a, b, bounded = (value.astype(np.float64) for value in (a, b, bounded))
     at = xp.where(polynomial & (bounded == b), bounded * (1.0 - 2.0**-52), bounded)
-    value = _SCIPY_HYP1F1(xp, xp.where(turned, b - a, a), b, xp.where(turned, -at, at))
-    value = xp.asarray(value * xp.exp(xp.where(turned, bounded, 0.0)))
+    value = _SCIPY_HYP1F1(
+        xp, xp.where(is_transformed, b - a, a), b, xp.where(is_transformed, -at, at)
+    )
+    value = xp.asarray(value * xp.exp(xp.where(is_transformed, bounded, 0.0)))
     summed = alternates(a, b, bounded)
     if summed.any():
         own = (xp.broadcast_to(each, summed.shape)[summed] for each in (a, b, bounded))

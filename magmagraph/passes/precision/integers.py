@@ -37,7 +37,7 @@ from ..pipeline import Options
 from ..report import label
 from ..simplify.linear import exchanged
 
-__all__ = ["int8_products", "weights_of", "with_int8", "with_float_products"]
+__all__ = ["int8_products", "weights_of", "with_float_products", "with_int8"]
 
 LARGEST = 127  # of what weights and activations are rounded to
 LEAST_TERMS = 16  # of a sum, below which rounding costs as much as multiplying

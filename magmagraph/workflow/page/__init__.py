@@ -89,20 +89,20 @@ class Page:
 
     def read(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Return the file as it is now; nothing where there is none yet."""
-        held = self._content()
-        text = text_of(self.path, held).replace("\r\n", "\n")
-        return {**described(text, self.path), "read": _digest(held)}
+        content = self._content()
+        text = text_of(self.path, content).replace("\r\n", "\n")
+        return {**described(text, self.path), "read": _digest(content)}
 
     def _content(self) -> bytes:
         return bytes_of(self.path) if self.path.exists() else b""
 
-    def check(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a text describes."""
-        return described(_text(asked), self.path)
+    def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Describe a text."""
+        return described(_text(request), self.path)
 
-    def change(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a text describes with a change."""
-        wish = asked.get("change")
+    def change(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply a change to a text and describe the result."""
+        wish = request.get("change")
         if not isinstance(wish, dict):
             raise Refused("no change")
         place = wish.get("table")
@@ -114,11 +114,11 @@ class Page:
             or not isinstance(wish.get("rename", ""), str)
         ):
             raise Refused("a change of no table")
-        return described(change(_text(asked), self.path, wish), self.path)
+        return described(change(_text(request), self.path, wish), self.path)
 
-    def find(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def find(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Look for the functions and programs, in a new process: modules are imported there."""
-        text = _text(asked)
+        text = _text(request)
         parse(text, self.path)
         with executor_of("process", 1, timeout=_PATIENCE) as pool:
             assert pool is not None
@@ -133,13 +133,13 @@ class Page:
                 ) from None
         return {}
 
-    def save(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def save(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Write a text, which has to be right, to the file, which has to be what was read."""
-        text = _text(asked)
+        text = _text(request)
         parse(text, self.path)
         with self._saving:
             before = self._content()
-            if _digest(before) != asked.get("read"):
+            if _digest(before) != request.get("read"):
                 raise ConfigError(
                     message(
                         f"{self.path.name} has changed since it was read, and was not overwritten",
@@ -151,9 +151,9 @@ class Page:
             write_file(self.path, data)
         return {"read": _digest(data)}
 
-    def run(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Start the workflow as the file describes it."""
-        executor, workers = asked.get("executor"), asked.get("workers")
+        executor, workers = request.get("executor"), request.get("workers")
         if executor not in EXECUTORS or not (
             workers is None or (type(workers) is int and 0 < workers < 10**6)
         ):
@@ -170,13 +170,13 @@ class Page:
             self.job.stop()
         return {}
 
-    def shown(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def shown(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return how far the workflow is."""
         progress = self.job.progress if self.job is not None else self.progress
         if progress is None:
             return {}
-        found = progress.shown(str(asked.get("module", "")))
-        return {**found, "printed": self.job.printed} if self.job is not None else found
+        state = progress.shown(str(request.get("module", "")))
+        return {**state, "printed": self.job.printed} if self.job is not None else state
 
     def end(self) -> None:
         """End the workflow that the page has started."""
@@ -192,8 +192,8 @@ def _find(text: str, path: Path) -> None:
     parse(text, path).check()
 
 
-def _text(asked: Mapping[str, Any]) -> str:
-    text = asked.get("text")
+def _text(request: Mapping[str, Any]) -> str:
+    text = request.get("text")
     try:
         if isinstance(text, str) and len(text.encode()) <= LARGEST_FILE:
             return text
@@ -236,8 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
             html = self.server.page.html(nonce).encode()
             self._send(200, html, "text/html; charset=utf-8", policy)
         elif name in ("read", "progress"):
-            asked = {key: values[0] for key, values in parse_qs(url.query).items()}
-            self._answer(name, asked)
+            request = {key: values[0] for key, values in parse_qs(url.query).items()}
+            self._answer(name, request)
         else:
             self._send(404, b"")
 
@@ -251,35 +251,39 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.headers.get_content_type() != "application/json":
             self._send(415, b"")
         else:
-            asked = None
+            request = None
             with suppress(ValueError, RecursionError):
-                asked = json.loads(self.rfile.read(int(length)))
-            if isinstance(asked, dict):
-                self._answer(name, asked)
+                request = json.loads(self.rfile.read(int(length)))
+            if isinstance(request, dict):
+                self._answer(name, request)
             else:
                 self._send(400, b"")
 
     def _allowed(self, path: str, origin: bool = False) -> str | None:
         """Return the last part of a path if the request is one of the page, or its first one."""
         _, token, *name = [*path.split("/"), ""]
-        known = secrets.compare_digest(token.encode(), self.server.token.encode())
+        is_authorized = secrets.compare_digest(token.encode(), self.server.token.encode())
         host = self.headers.get("Host", "")
         origins = {f"http://{host}"} if origin else {None, f"http://{host}"}
-        if not known or host not in self.server.hosts or self.headers.get("Origin") not in origins:
+        if (
+            not is_authorized
+            or host not in self.server.hosts
+            or self.headers.get("Origin") not in origins
+        ):
             return None
         return name[0] if len(name) == 2 else None
 
-    def _answer(self, name: str, asked: Mapping[str, Any]) -> None:
+    def _answer(self, name: str, request: Mapping[str, Any]) -> None:
         try:
-            found = self.server.page.calls[name](asked)
+            answer = self.server.page.calls[name](request)
         except MagmagraphError as error:
-            found = {"refused": str(error)}
+            answer = {"refused": str(error)}
         except OSError as error:
-            found = {"refused": f"{error.filename or ''}: {error.strerror or error}"}
+            answer = {"refused": f"{error.filename or ''}: {error.strerror or error}"}
         except Refused as error:
             self._send(400, str(error).encode())
             return
-        self._send(200, json.dumps(found).encode(), "application/json")
+        self._send(200, json.dumps(answer).encode(), "application/json")
 
     def _send(self, status: int, data: bytes, kind: str = "text/plain", policy: str = "") -> None:
         self.send_response(status)

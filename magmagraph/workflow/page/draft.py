@@ -34,7 +34,7 @@ _PLAIN = ("text", "failure")  # kinds that are shown as they are, not as TOML
 
 
 def described(text: str, path: Path) -> dict[str, Any]:
-    r"""Return what a text describes, also where it is wrong, and what is wrong with it.
+    r"""Describe a text, even a wrong one, and list its errors.
 
     Examples
     --------
@@ -55,12 +55,12 @@ def described(text: str, path: Path) -> dict[str, Any]:
         error = str(wrong)
     modules = tables.get("modules", {})
     modules = modules if isinstance(modules, dict) else {}
-    modules = {name: held for name, held in modules.items() if isinstance(held, dict)}
+    modules = {name: table for name, table in modules.items() if isinstance(table, dict)}
     return {
         "text": text,
         "error": error,
         "workers": workers,
-        **_drawn(modules, copies),
+        **_diagram(modules, copies),
         "tables": {
             name: _typed(tables.get(name), KEYS[name]) for name in ("workflow", "store")
         },
@@ -69,34 +69,34 @@ def described(text: str, path: Path) -> dict[str, Any]:
 
 def _typed(table: Any, keys: dict[str, str]) -> dict[str, Any]:
     """Return the values of a table as they are typed into fields."""
-    held = table if isinstance(table, dict) else {}
+    entries = table if isinstance(table, dict) else {}
     return {
         key: value
         if isinstance(value, str) and keys.get(key, "text") in _PLAIN
         else toml(value)
-        for key, value in held.items()
+        for key, value in entries.items()
     }  # fmt: skip
 
 
-def _drawn(modules: dict[str, Any], copies: dict[str, int]) -> dict[str, Any]:
+def _diagram(modules: dict[str, Any], copies: dict[str, int]) -> dict[str, Any]:
     """Return boxes and edges: layers, from the top down."""
     names = list(modules)
     after = {
-        name: [other for other in held.get("after", []) if other in modules]
-        if isinstance(held.get("after"), list)
+        name: [other for other in table.get("after", []) if other in modules]
+        if isinstance(table.get("after"), list)
         else []
-        for name, held in modules.items()
+        for name, table in modules.items()
     }
     nets = [
         Net(i, [j for j, other in enumerate(names) if name in after[other]])
         for i, name in enumerate(names)
     ]
     boxes: list[dict[str, Any]] = []
-    for name, held in modules.items():
-        command = held.get("command")
+    for name, table in modules.items():
+        command = table.get("command")
         words = " ".join(map(str, command)) if isinstance(command, list) else ""
-        about = str(held.get("function") or words)
-        least = _LEAST if copies.get(name, 1) == 1 and "iterations" not in held else _COUNTED
+        about = str(table.get("function") or words)
+        least = _LEAST if copies.get(name, 1) == 1 and "iterations" not in table else _COUNTED
         wide = min(_MOST, max(least, _LETTER * max(len(name) + 4, len(about)) + 28))
         boxes.append(
             {
@@ -104,7 +104,7 @@ def _drawn(modules: dict[str, Any], copies: dict[str, int]) -> dict[str, Any]:
                 "about": about,
                 "after": after[name],
                 "copies": copies.get(name, 1),
-                "values": _typed(held, KEYS["modules"]),
+                "values": _typed(table, KEYS["modules"]),
                 "width": wide,
                 "height": _HIGH,
             }

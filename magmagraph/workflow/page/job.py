@@ -18,7 +18,7 @@ from .progress import Progress, record_of
 
 __all__ = ["Job"]
 
-_LAST = 4000  # bytes of what it prints
+_LAST = 4000  # bytes of its output
 _PATIENCE = 30.0  # seconds to stop in
 
 
@@ -45,7 +45,7 @@ class Job:
             "--executor", executor, *(["--workers", str(workers)] if workers else []),
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
-        self._file: IO[bytes] | None = None  # what it prints, while it runs
+        self._file: IO[bytes] | None = None  # its output, while it runs
         self._last = ""
         self._stopping = False
         # The kernel ends the process with the thread that has started it: with this one.

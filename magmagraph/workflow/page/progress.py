@@ -35,8 +35,8 @@ def record_of(line: str) -> ModuleRun:
     >>> record_of(line_of(record)) == record
     True
     """
-    held = json.loads(line)
-    return ModuleRun(**{**held, "ranks": tuple(held["ranks"])})
+    fields = json.loads(line)
+    return ModuleRun(**{**fields, "ranks": tuple(fields["ranks"])})
 
 
 class Progress:
@@ -143,7 +143,7 @@ class Progress:
 
     def _outputs(self, records: list[ModuleRun]) -> list[dict[str, str]]:
         """Return the last lines of what programs of a module print: first of those that failed."""
-        found = []
+        outputs = []
         order = ("failed", "running", "done")
         for record in sorted(
             (r for r in records if r.status in order), key=lambda r: order.index(r.status)
@@ -151,8 +151,8 @@ class Progress:
             module = self.workflow.modules[record.module]
             if module.command:
                 path = self.workflow.printed(module, record.copy, record.turn, record.iteration)
-                found.append({"name": path.name, "text": _tail(path)})
-        return found
+                outputs.append({"name": path.name, "text": _tail(path)})
+        return outputs
 
 
 def _state(counts: Counter[str], attempts: int) -> str:

@@ -124,18 +124,33 @@ def transform(memory: PlanMemory, step: Step) -> LibraryCall:
     # Each call reads and writes so many bytes.
     read, written = (int(value.type.bytes) // layout.calls for value in (x, out))
     scratch = memory.more(int(x.type.bytes)) if kind == "values" else 0
+    # cuFFT wants real numbers, too, to begin where a complex one may; later calls may not.
+    real_bytes = written if kind == "values" else read
+    odd = kind != "spectrum" and layout.calls > 1 and real_bytes % (2 * real.itemsize) != 0
+    aligned = memory.more(real_bytes) if odd else 0
     cupy = memory.device.cupy
     memory.keep.append(plan)
 
     def run(stream: Any, to: int, start: int) -> None:
+        def copy(target: int, source: int, count: int) -> None:
+            cupy.cuda.runtime.memcpyAsync(target, source, count, DEVICE_TO_DEVICE, stream.ptr)
+
         with stream:  # which the plan takes
             if scratch:
-                count = read * layout.calls
-                cupy.cuda.runtime.memcpyAsync(scratch, start, count, DEVICE_TO_DEVICE, stream.ptr)
+                copy(scratch, start, read * layout.calls)
                 start = scratch
             for i in range(layout.calls):
-                places = (start + i * read, read), (to + i * written, written)
-                plan.fft(*(_bytes_at(cupy, *place) for place in places), 1 if inverse else -1)
+                place, end = start + i * read, to + i * written
+                if aligned and kind == "half":
+                    copy(aligned, place, read)
+                    place = aligned
+                target = aligned if aligned and kind == "values" else end
+                plan.fft(
+                    _bytes_at(cupy, place, read), _bytes_at(cupy, target, written),
+                    1 if inverse else -1,
+                )  # fmt: skip
+                if target != end:
+                    copy(end, target, written)
             if scale != 1:
                 raw = _bytes_at(cupy, to, written * layout.calls)
                 result = raw.view(out.type.dtype)

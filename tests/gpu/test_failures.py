@@ -65,7 +65,9 @@ def test_a_plan_that_does_not_fit_changes_nothing() -> None:
     x = mg.var("x", shape=("n", 1))
     count = mg.var("count", init=np.zeros(()))
     total = mg.sum(mg.tanh(x @ mg.transpose(x)))
-    f = mg.function([x], total, updates={count: count + 1.0}, device="cuda")
+    f = mg.function(
+        [x], total, updates={count: count + 1.0}, device="cuda", skip=["row_blocks"]
+    )
     small, large = np.full((100, 1), 0.5, "f4"), np.full((500_000, 1), 0.5, "f4")
     wanted = np.tanh(np.float32(0.25)) * 100 * 100
     for calls in (1, 2, 3):

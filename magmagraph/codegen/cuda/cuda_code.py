@@ -591,6 +591,14 @@ class CudaCode(RegionCode):
         """The folds across rows."""
         return [fold for fold in self.region.folds if not fold.row]
 
+    def own(self) -> list[Fold]:
+        """Return the sums across rows of which each thread that keeps rows has its own places."""
+        row = self.region.row
+        return [
+            fold for fold in self.cross
+            if fold.element and set(fold.kept) == row and not indexed(fold.node.op)
+        ]  # fmt: skip
+
     def across_warp(
         self, fold: Fold, target: str = "", at: str = "", least: int = 1
     ) -> list[str]:

@@ -34,6 +34,8 @@ from .limits import (
     KEEPING_BLOCKS,
     KEEPING_THREADS,
     MAX_THREADS,
+    OWN_BLOCKS,
+    OWN_WORDS,
     ROOM,
     TALL_THREADS,
     THREADS,
@@ -80,6 +82,8 @@ class RegionKernels:
     direct, keeps, tall
         Whether there are kernels that compute columns whole, keep rows, or read what all rows have
         in common once for many of them.
+    own
+        Whether threads that keep rows have sums across these in registers, each of its own places.
     tiles
         How operands in another order go through shared memory, if there are any.
     windows
@@ -111,7 +115,8 @@ class RegionKernels:
         self.suffixes: list[str] = []
         self.texts: dict[str, str] = {}
         self.direct = self.way == "columns" and self._columns().can_be_whole()
-        self.keeps = self.way == "rows" and region.passes > 1
+        self.own = self.way == "rows" and bool(self.code.own())
+        self.keeps = self.own or (self.way == "rows" and region.passes > 1)
         self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
         self.tiles = tiles_of(self.code) if self.way == "flat" and not self.cross else None
         self.windows = windows_of(self.code) if self.way == "flat" and not self.cross else None
@@ -243,16 +248,25 @@ class RegionKernels:
 
         Where the graph knows how long rows are, no thread computes more than it has to.
         """
-        length, most = self.region.extent(self.region.row), kept_parts(width)
+        length, most = self.region.extent(self.region.row), self.most_parts(width)
         if not isinstance(length, int) or not length:
             return most
         groups = -(-length // width)
-        return min(most, -(-groups // threads_of_row(groups, most, KEEPING_THREADS)))
+        parts = 1 if self.own else most
+        return min(most, -(-groups // threads_of_row(groups, parts, KEEPING_THREADS)))
+
+    def most_parts(self, width: int) -> int:
+        """Return how many vectors a thread keeps of a row, at most."""
+        if not self.own:
+            return kept_parts(width)
+        words = sum(self.code.accumulator(fold).itemsize // 4 for fold in self.code.own())
+        return max(1, min(kept_parts(width), OWN_WORDS // (words * width)))
 
     def _keeping(self, width: int) -> str:
         workers, body = self._kept(width)
         assert workers.kept is not None
-        self.resident = KEEPING_BLOCKS[workers.kept.words <= ROOM]
+        few = workers.kept.words <= ROOM
+        self.resident = OWN_BLOCKS if self.own else KEEPING_BLOCKS[few]
         return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS, self.resident)
 
     def _narrow(self, width: int, narrow: Narrow) -> str:

@@ -27,7 +27,6 @@ from .limits import (
     THREADS,
     TILE_THREADS,
     WINDOW_THREADS,
-    kept_parts,
     threads_of_row,
 )
 from .narrow import Narrow
@@ -43,6 +42,7 @@ QUICK = 1 << 13  # partial results and elements that one block is done with soon
 LAST = 8  # blocks a multiprocessor, up to which the last one may end the sums: all wait for memory
 MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are more rows
 MOST_ROWS = 1 << 16  # of which each has a block, and a partial result, of its own
+ROWS_OWN = 8  # that a worker with sums across them adds up, at least
 ALONE = 32  # blocks a multiprocessor, from which on waiting costs more than overlapping gains
 FEW = 512  # vectors of all rows for each multiprocessor, up to which threads take two at most
 WINDOWS = 1 << 16  # elements, from which on threads may have some each
@@ -419,10 +419,12 @@ class LaunchConfig(RegionNumbers):
         narrow = kernels.narrows.get(self.vector)
         if narrow is not None and (many or narrow.short) and narrow.serves(groups):
             return self._few_lanes(narrow, groups, items)
-        kept = kept_parts(self.vector)
+        kept = kernels.most_parts(self.vector)
         self.keeps = kernels.keeps and widest and 0 < groups <= kept * KEEPING_THREADS
         most, parts = (KEEPING_THREADS, kept) if self.keeps else (MAX_THREADS, PARTS)
-        if not many:
+        if self.keeps and kernels.own:
+            parts = 1  # more threads, rather than more sums for each
+        elif not many:
             parts = 2  # more threads, rather than more work for each
         threads = threads_of_row(groups, parts, most)
         beside = 8 if threads == LANES else 1
@@ -505,12 +507,25 @@ class LaunchConfig(RegionNumbers):
         """
         if self.kernels.way == "columns" and all(fold.kept for fold in self.kernels.cross):
             return max(1, min(self.lines, self.product(*self.kernels.gone_loops)))  # a row each
-        if self.kernels.way != "rows" or any(fold.kept for fold in self.kernels.cross):
+        if self.kernels.way != "rows":
             return self.lines
+        if any(fold.kept for fold in self.kernels.cross):
+            return self._own_lines() if self.kernels.own else self.lines
         block = self._rows()[1]
         items = self.row_items(self.vector)
         single = self.keeps and block[2] == 1 and items <= MOST_ROWS
         return max(self.lines, -(-items // ENTRIES)) if single else self.lines
+
+    def _own_lines(self) -> int:
+        """Return how many workers keep a multiprocessor busy that have sums across rows.
+
+        They add up some rows each, so that partial results are few beside what is read.
+        """
+        block, items = self._rows()[1], self.row_items(self.vector)
+        if not self.keeps:
+            return self.lines
+        workers = self.multiprocessors * self._resident(block) * block[2]
+        return max(1, min(workers, -(-items // ROWS_OWN)))
 
     def _resident(self, block: Grid) -> int:
         """Return how many blocks a multiprocessor has at a time: more would wait for their end."""

@@ -48,6 +48,7 @@ class Workers:
         self.outer = [i for i in code.region.outer if not strips or i != code.inner]
         self.parts = parts
         self.kept = RegisterValues("part", parts, width, code.walk.saved) if parts else None
+        self.own = code.own() if parts and narrow is None and not strips else []
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
         self._lane = "threadIdx.x"  # of a thread's row
@@ -68,9 +69,12 @@ class Workers:
             if self._in_register(fold):
                 early += code.begin(fold)
                 late += self._end_register(fold)
+            elif fold in self.own:
+                early += self._begin_own(fold)
+                late += self._end_own(fold)
             else:
                 early += self._begin_line(fold)
-        if any(not self._in_register(fold) for fold in code.cross):
+        if any(not self._in_register(fold) and fold not in self.own for fold in code.cross):
             early.append(_ALIGN)
         # What a row has one of is read first, so that no pass has to wait for it.
         nodes = [n for nodes in (*walk.stages, *walk.passes) for n in nodes]
@@ -301,6 +305,8 @@ class Workers:
         name = self.code.fold_name(fold)
         if fold.row or not set(fold.kept) & self.row:
             return name, f"{name}_at"
+        if fold in self.own:
+            return f"{name}_own[part * {self.width} + k]", ""
         if not self.strips:
             self.code.vector_loop = self.code.inner
         place = self.code.line_position(fold)
@@ -324,6 +330,36 @@ class Workers:
             *indent(inside),
             "}",
             *(code.begin(fold) if not set(fold.kept) & self.row else []),
+        ]
+
+    def _begin_own(self, fold: Fold) -> list[str]:
+        """Return the lines that fill a thread's own places with what folding begins with."""
+        name, dtype = self.code.fold_name(fold), self.code.accumulator(fold)
+        count, begin = self.parts * self.width, identity_expression(fold.node, dtype)
+        return [
+            f"{computing_type(dtype)} {name}_own[{count}];",
+            "#pragma unroll",
+            f"for (int k = 0; k < {count}; k++) {name}_own[k] = {begin};",
+        ]
+
+    def _end_own(self, fold: Fold) -> list[str]:
+        """Return the lines that write a thread's own places into the line of its worker."""
+        code, name = self.code, self.code.fold_name(fold)
+        kind, length = computing_type(code.accumulator(fold)), code.line_length(fold)
+        code.vector_loop = code.inner
+        place = code.line_position(fold)
+        code.vector_loop = -1
+        inside = [
+            "#pragma unroll",
+            f"for (int k = 0; k < {self.width}; k++) {{",
+            f"    if (here) {name}_line[{place}] = {name}_own[part * {self.width} + k];",
+            "}",
+        ]
+        return [
+            "{",
+            f"    {kind} *{name}_line = {code.line(fold)} + worker * {length};",
+            *indent(self._over_row(inside)),
+            "}",
         ]
 
     def _take_in_strip(self, fold: Fold, target: tuple[str, str]) -> list[str]:

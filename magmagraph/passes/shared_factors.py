@@ -37,8 +37,9 @@ The pass compares bytes. One product reads the shared factor once, or writes one
 terms, and saves launches. It needs the other factors in one array. That costs nothing where a
 region only puts them in order (casts of weights to 16 bits, heads of attention); else it is a copy
 in each call, because weights are variables of their own. Regions read the slices of the result
-where they are; other readers need copies. Small products are generated, and compute what reads them
-on their tiles, which saves more. All this is an estimate: it was not measured on a device.
+where they are, and pieces of the factors; other readers need copies. Small products are generated,
+and compute what reads them on their tiles, which saves more. All this is an estimate: it was not
+measured on a device.
 
 On a CPU products stay apart. Measured on two cores, joined ones with their copies took 0.8 to 0.9
 of the time in steps of thousands of rows and at most 64 columns, and 0.93 to 2.4 elsewhere.
@@ -51,7 +52,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -76,7 +77,13 @@ SUMMED = "sum of products"
 LAUNCH = 4 << 20  # bytes that a device moves in the time of a launch, about 2 us
 COPY = LAUNCH  # what a copy costs besides its bytes
 SMALL = 1 << 17  # elements of a result up to which products are generated
+MOVES = (CAST, RESHAPE, TRANSPOSE)  # what puts factors in order
 ON_CPU = "on a CPU a call for each is as fast, and needs no copies of the factors (measured)"
+
+Operand: TypeAlias = tuple[tuple[Node, ...], int]
+"""Factors that are joined, and the axis."""
+Pieces: TypeAlias = list[tuple[Node, Node]]
+"""What is read of a factor, and the piece of the joined array that it is."""
 
 
 @record(frozen=True)
@@ -101,7 +108,7 @@ class Group:
     terms: tuple[tuple[Node, Node | None], ...] = ()
 
     @property
-    def operands(self) -> list[tuple[tuple[Node, ...], int]]:
+    def operands(self) -> list[Operand]:
         """The factors that are joined, each with the axis."""
         flags = self.members[0].attrs
         right = tuple(m.inputs[1] for m in self.members)
@@ -121,12 +128,13 @@ def shared_factors(graph: Graph, trace: Trace, options: Options) -> Graph:
         return graph
     groups = _paying(graph, groups, reads, options)
     groups = _without_circles(graph, groups, options)
+    joined = {member for group in groups for member in group.members}
     mapping: dict[Node, Node] = {}
     rules: dict[Node, str] = {}
     for group in groups:
         options.record.hit(group.rule)
-        for node, joined in _replaced(graph, group):
-            mapping[node], rules[node] = joined, group.rule
+        for node, made in _replaced(graph, group, joined):
+            mapping[node], rules[node] = made, group.rule
     return _rebuilt(graph, mapping, rules, trace)
 
 
@@ -275,10 +283,11 @@ def _pays(
     more = len(members) - 1
     cost = 0
     for operand in group.operands:
+        rereads = _rereads(graph, operand, joined)
         copies = sum(
             2 * hinted_bytes(part.type, hints)
-            for part in operand[0]
-            if not _is_written_anyway(graph, part, joined)
+            for part, pieces in zip(operand[0], rereads, strict=True)
+            if not _is_written_anyway(part, pieces)
         )
         cost += (copies + COPY * (copies > 0)) // uses[operand]
     if group.rule == SUMMED:
@@ -295,32 +304,107 @@ def _pays(
     return saved > cost, megabytes
 
 
-def _is_written_anyway(graph: Graph, part: Node, joined: set[Node]) -> bool:
+def _is_written_anyway(part: Node, rereads: Pieces | None) -> bool:
     """Return whether a region does nothing but put a factor in order, for joined readers alone.
 
     Such a region can write all factors into one array. One that computes several of them together
     writes an array for each.
     """
     node, writes = part, False
-    while node.op in (CAST, RESHAPE, TRANSPOSE):
-        if _has_others(graph, node, joined):
-            return False
+    while node.op in MOVES:
         writes |= node.op is not RESHAPE
         node = node.inputs[0]
-    return writes and not _is_computed(node)
+    return rereads is not None and writes and not _is_computed(node)
+
+
+def _rereads(graph: Graph, operand: Operand, joined: set[Node]) -> list[Pieces | None]:
+    """Return what else is read of each factor; None where that needs an array of its own."""
+    parts, axis = operand
+    whole = _joined(parts, axis)
+    read = _read_by(graph, whole)
+    found: list[Pieces | None] = []
+    start: Extent = 0
+    for part in parts:
+        pieces: Pieces = []
+        elsewhere = list(_read_elsewhere(graph, part, joined))
+        for node in elsewhere:
+            piece = None
+            if node is part:
+                piece = _slice(whole, axis, start, part.shape)
+            elif axis == 1 and part.op is node.op is RESHAPE:
+                if same_nodes(part.inputs, node.inputs):
+                    piece = _reshaped_slice(whole, start, part, node.shape)
+            if piece is None or node in read or not _is_read_by_regions(graph, node, joined):
+                break
+            pieces.append((node, piece))
+        found.append(pieces if len(pieces) == len(elsewhere) else None)
+        start = start + part.shape[axis]
+    return found
+
+
+def _pieces_read(
+    graph: Graph, operand: Operand, joined: set[Node]
+) -> Iterator[tuple[Node, Node]]:
+    """Yield what else is read of factors that are written only into the joined array."""
+    rereads = _rereads(graph, operand, joined)
+    for part, pieces in zip(operand[0], rereads, strict=True):
+        if pieces is not None and _is_written_anyway(part, pieces):
+            yield from pieces
+
+
+def _read_by(graph: Graph, whole: Node) -> set[Node]:
+    """Return the graph's nodes that a replacement reads."""
+    read: set[Node] = set()
+    stack = [whole]
+    while stack:
+        for operand in stack.pop().inputs:
+            if operand in graph.users:
+                read.add(operand)
+            else:
+                stack.append(operand)
+    return read
+
+
+def _read_elsewhere(graph: Graph, part: Node, joined: set[Node]) -> Iterator[Node]:
+    """Yield a factor that others than joined products read, and what they read on the way to it."""
+    node, below = part, part
+    while node.op in MOVES:
+        others = [
+            user for user in graph.users[node]
+            if user is not below and not _is_for_joined(graph, user, joined)
+        ]
+        if node is part:
+            if others or is_among(node, graph.roots):
+                yield node
+        elif is_among(node, graph.roots):
+            yield node
+        else:
+            yield from others
+        node, below = node.inputs[0], node
+
+
+def _is_for_joined(graph: Graph, node: Node, joined: set[Node]) -> bool:
+    """Return whether joined products alone read a value, moved or not."""
+    if node in joined:
+        return True
+    return (
+        node.op in MOVES
+        and not is_among(node, graph.roots)
+        and all(_is_for_joined(graph, user, joined) for user in graph.users[node])
+    )
+
+
+def _is_read_by_regions(graph: Graph, node: Node, joined: set[Node]) -> bool:
+    """Return whether a value is no result, and regions alone read it besides joined products."""
+    return not is_among(node, graph.roots) and all(
+        user.op is TRANSPOSE or _is_computed(user) or _is_for_joined(graph, user, joined)
+        for user in graph.users[node]
+    )
 
 
 def _is_computed(node: Node) -> bool:
     """Return whether a region computes a value."""
     return node.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION)
-
-
-def _has_others(graph: Graph, node: Node, joined: set[Node]) -> bool:
-    """Return whether others than joined products read a value, but for what moves it."""
-    if is_among(node, graph.roots):
-        return True
-    moves = (CAST, RESHAPE, TRANSPOSE)
-    return any(user not in joined and user.op not in moves for user in graph.users[node])
 
 
 def _is_read_in_place(graph: Graph, product: Node) -> bool:
@@ -368,7 +452,14 @@ def _added_in_place(graph: Graph, reads: Mapping[Node, int]) -> set[Node]:
 def _without_circles(graph: Graph, groups: list[Group], options: Options) -> list[Group]:
     """Return the groups without those whose products would wait for each other."""
     while True:
+        joined = {member for group in groups for member in group.members}
         owner = {member: group for group in groups for member in group.members}
+        waits: dict[Node, list[Node]] = {}  # what is read of a joined array -> what that is made of
+        for group in groups:
+            for operand in group.operands:
+                sources = [source for part in operand[0] for source in part.inputs]
+                for node, _ in _pieces_read(graph, operand, joined):
+                    waits.setdefault(node, []).extend(sources)
         left = {group: len(group.members) for group in groups}
         done: set[Node] = set()
         waiting = list(graph.nodes)
@@ -376,7 +467,7 @@ def _without_circles(graph: Graph, groups: list[Group], options: Options) -> lis
             rest: list[Node] = []
             ready: list[Node] = []
             for node in waiting:
-                if all(i in done for i in node.inputs):
+                if all(i in done for i in (*node.inputs, *waits.get(node, ()))):
                     if node not in owner:
                         done.add(node)
                         continue
@@ -402,20 +493,25 @@ def _without_circles(graph: Graph, groups: list[Group], options: Options) -> lis
 # Writing.
 
 
-def _replaced(graph: Graph, group: Group) -> Iterator[tuple[Node, Node]]:
-    """Yield what is read of the products, and what is computed in its place."""
+def _replaced(graph: Graph, group: Group, joined: set[Node]) -> Iterator[tuple[Node, Node]]:
+    """Yield what is read of the products and their factors, and what takes its place."""
     first = group.members[0]
     attrs = _attributes(group)
+    for operand in group.operands:
+        yield from _pieces_read(graph, operand, joined)
     factors = [_joined(parts, axis) for parts, axis in group.operands]
     if group.rule == SUMMED:
         assert group.root is not None
         product = GEMM(*factors, **attrs)
-        made = cast(_in_shape(product, group.root.shape), group.root.dtype)
         members = set(group.members)
-        for term, of in group.terms:
-            if of not in members:
-                made = ADD(_in_shape(term, group.root.shape), made)
-        yield group.root, made
+        rest = [term for term, of in group.terms if of not in members]
+        # What is reshaped is cast after that, by what reads it.
+        reshaped = [user for user in graph.users[group.root] if user.op is RESHAPE and not rest]
+        for root in (group.root, *reshaped):
+            made = cast(_in_shape(product, root.shape), root.dtype)
+            for term in rest:
+                made = ADD(_in_shape(term, root.shape), made)
+            yield root, made
         return
     product = GEMM(first.inputs[0], *factors, **attrs)
     start: Extent = 0

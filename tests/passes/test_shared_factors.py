@@ -52,6 +52,21 @@ def attention(dtype: str) -> Program:
     return [x, y, *ws], [loss, *mg.grad(loss, [x, y, *ws])]
 
 
+def biased_attention(dtype: str) -> Program:
+    """Queries, keys and values with biases, whose gradients read those of the products, too."""
+    x = mg.input("x", (3, 6, 8), dtype)
+    ws = [mg.input(f"w{i}", (8, 8), dtype) for i in range(3)]
+    bs = [mg.input(f"b{i}", (8,), dtype) for i in range(3)]
+    h = mg.tanh(x)
+    q, k, v = (
+        mg.transpose(mg.reshape(h @ w + b, (3, 6, 2, 4)), (0, 2, 1, 3))
+        for w, b in zip(ws, bs, strict=True)
+    )
+    y = mg.softmax(q @ mg.transpose(k, (0, 1, 3, 2)) * 0.5) @ v
+    loss = mg.mean(mg.square(mg.reshape(mg.transpose(y, (0, 2, 1, 3)), (3, 6, 8))))
+    return [x, *ws, *bs], [loss, *mg.grad(loss, [x, *ws, *bs])]
+
+
 def lstm(dtype: str) -> Program:
     """Two steps of a cell whose gates have matrices of their own."""
     x = mg.input("x", (2, 5, 4), dtype)
@@ -94,7 +109,8 @@ def experts(dtype: str) -> Program:
 
 
 PROGRAMS: dict[str, Callable[[str], Program]] = {
-    "attention": attention, "lstm": lstm, "gru": gru, "experts": experts
+    "attention": attention, "biased attention": biased_attention, "lstm": lstm, "gru": gru,
+    "experts": experts,
 }  # fmt: skip
 
 
@@ -197,6 +213,31 @@ def test_products_that_wait_for_each_other(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.usefixtures("small_products")
+@pytest.mark.parametrize("waits", [False, True])
+def test_factors_that_wait_for_each_other(waits: bool, rng: np.random.Generator) -> None:
+    """A factor may be read as a piece of the joined array, unless another one is made of that."""
+    a, b = (mg.input(name, (4, 3, 2), "float64") for name in "ab")
+    u, v = (mg.input(name, (8, 5), "float64") for name in "uv")
+    first = mg.transpose(a, (1, 0, 2))
+    total = mg.sum(mg.sin(mg.reshape(first, (3, 2, 2, 2))) * np.arange(1.0, 5.0).reshape(2, 2))
+    second = mg.transpose(b * total if waits else b, (1, 0, 2))
+    out = mg.reshape(first, (3, 8)) @ u + mg.reshape(second, (3, 8)) @ v
+    program = [a, b, u, v], [mg.tanh(out) * total]
+    joined, record = graphs(program)
+    apart, _ = graphs(program, skip=("shared_factors",))
+    pieces = [n for n in joined.nodes if n.op.name == "slice"]
+    if waits:
+        assert not record.hits
+        assert "depends on another" in record.refusals[0].reason
+    else:
+        assert record.hits == {SUMMED: 1}
+        assert [n.shape for n in pieces] == [(3, 2, 2, 2)]
+    feeds = feeds_of(program, rng)
+    for one, other in zip(values(joined, feeds), values(apart, feeds), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("small_products")
 def test_named_rows_and_outputs(rng: np.random.Generator) -> None:
     """The number of rows is a name; a product is a result, another a term with other readers."""
     x = mg.input("x", ("batch", 3), "float64")
@@ -274,6 +315,35 @@ def test_attention_in_16_bits_has_fewer_launches_and_bytes() -> None:
     assert len(joined.steps) < len(apart.steps) - 4
     assert sum(step.kernel == "gemm" for step in joined.steps) == 5  # of eleven
     assert moved(joined) < 0.95 * moved(apart)
+
+
+def test_sums_of_gradients_read_the_joined_array() -> None:
+    """The gradients of biases read pieces of what the gradients of weights need in one array."""
+    plans = []
+    for skip in ((), ("shared_factors",)):
+        x = mg.input("x", (8, 1024, 768))
+        ws = [mg.var(f"w{i}", init=mg.init.zeros(), shape=(768, 768)) for i in range(4)]
+        bs = [mg.var(f"b{i}", init=mg.init.zeros(), shape=(768,)) for i in range(3)]
+        h = mg.tanh(x @ ws[3])
+        q, k, v = (
+            mg.transpose(mg.reshape(h @ w + b, (8, 1024, 12, 64)), (0, 2, 1, 3))
+            for w, b in zip(ws, bs, strict=False)
+        )
+        y = mg.scaled_dot_product_attention(q, k, v, causal=True)
+        f = mg.optimizer.Adam(1e-3).step(
+            mg.mean(mg.square(y)), [*ws, *bs], inputs=[x], precision="bfloat16", target=H200,
+            skip=skip,
+        )  # fmt: skip
+        plans.append(f.plan)
+        if not skip:
+            assert f.report["shared_factors"].hits == {SHARED: 2, SUMMED: 1}
+    work = [sum(int(step.bytes) for step in plan.steps) for plan in plans]
+    assert work[0] < 0.92 * work[1]
+    (gathered,) = (
+        step for step in plans[0].steps
+        if step.kernel == "fused" and str(step.outputs[0].type) == "bfloat16[8, 1024, 36, 64]"
+    )
+    assert not any(str(value.type) == "bfloat16[8, 1024, 12, 64]" for value in gathered.inputs)
 
 
 def test_gradients_that_are_added_in_place_count() -> None:

@@ -57,7 +57,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..ir.graph import Graph, Node, Trace
-from ..ir.identity import is_among, same_nodes
+from ..ir.identity import same_nodes
 from ..ir.op import Kind
 from ..ir.records import record
 from ..ir.types import Extent
@@ -374,9 +374,9 @@ def _read_elsewhere(graph: Graph, part: Node, joined: set[Node]) -> Iterator[Nod
             if user is not below and not _is_for_joined(graph, user, joined)
         ]
         if node is part:
-            if others or is_among(node, graph.roots):
+            if others or _is_root(graph, node):
                 yield node
-        elif is_among(node, graph.roots):
+        elif _is_root(graph, node):
             yield node
         else:
             yield from others
@@ -389,17 +389,25 @@ def _is_for_joined(graph: Graph, node: Node, joined: set[Node]) -> bool:
         return True
     return (
         node.op in MOVES
-        and not is_among(node, graph.roots)
+        and not _is_root(graph, node)
         and all(_is_for_joined(graph, user, joined) for user in graph.users[node])
     )
 
 
 def _is_read_by_regions(graph: Graph, node: Node, joined: set[Node]) -> bool:
     """Return whether a value is no result, and regions alone read it besides joined products."""
-    return not is_among(node, graph.roots) and all(
+    return not _is_root(graph, node) and all(
         user.op is TRANSPOSE or _is_computed(user) or _is_for_joined(graph, user, joined)
         for user in graph.users[node]
     )
+
+
+def _is_root(graph: Graph, node: Node) -> bool:
+    return node in graph.analysis(_roots)
+
+
+def _roots(graph: Graph) -> frozenset[Node]:
+    return frozenset(graph.roots)
 
 
 def _is_computed(node: Node) -> bool:
@@ -409,7 +417,7 @@ def _is_computed(node: Node) -> bool:
 
 def _is_read_in_place(graph: Graph, product: Node) -> bool:
     """Return whether regions alone read a product, and none that a library can compute with it."""
-    if is_among(product, graph.roots):
+    if _is_root(graph, product):
         return False
     readers = [product]
     for node in readers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -44,6 +44,7 @@ from ..ir.records import record
 from ..ir.target import Target
 from ..ir.types import FilePath
 from ..ops.control.identities import ALWAYS, MARKER
+from ..ops.control.loop import LOOP, extent_of
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, input
 from ..ops.random.basic import RANDOM_STEP
@@ -60,7 +61,7 @@ from .devices import array_type, choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .labels import fed_labels, with_marked_labels
-from .limits import bytes_of, dimensions, largest, refuse
+from .limits import bytes_of, dimensions, largest, refuse, with_micro_batches
 from .loss_scale import LossScale, counters, found_in
 from .rank_agreement import Together
 from .structure import Structure
@@ -313,7 +314,6 @@ class Function:
         """Run the passes unless they have run; the function is in use."""
         with compiling_bodies(self._bodies), collection_paused():
             if self._compiled is None:
-                from ..passes import pipeline
                 from ..runtime.execute import begin, prepare
 
                 self._together.asked = False
@@ -321,12 +321,8 @@ class Function:
                 began = time.perf_counter()
                 settings = self._settings
                 self._hints = dict(hints or {})
-                plan, self._report = pipeline.run(
-                    self.source_graph,
-                    self.trace,
-                    passes=settings["passes"],
-                    skip=settings["skip"],
-                    options=self._options(dict(hints or {})),
+                plan, self._report, self.trace = self._planned(
+                    self._hints, self._options(dict(self._hints)), self.trace
                 )
                 world = self._communicator
                 if world is not None:
@@ -349,6 +345,33 @@ class Function:
                     self._compiled.fallbacks,
                 )
                 self._compiled.fallbacks.warn()
+
+    def _planned(
+        self, hints: Mapping[str, int], options: Any, trace: Trace
+    ) -> tuple[Any, Any, Trace]:
+        """Return a plan, the report of its passes, and their trace.
+
+        Where a plan takes more than the limit of memory, also with values computed again, the batch
+        is cut into as few micro-batches as make it fit: 2, 4, 8 and so on.
+        """
+        first = trace.copy()
+        plan, report = self._passed(options, trace)
+        limit = options.memory_limit
+        known = dimensions(self._inputs) <= hints.keys()
+        if limit is None or not known or not self._may_cut():
+            return plan, report, trace
+
+        def with_parts(count: int, limit: int) -> Any:
+            made = first.copy()
+            cut = replace(options, micro_batches=count, memory_limit=limit)
+            return (*self._passed(cut, made), made)
+
+        def measured(plan: Any) -> tuple[int, float]:
+            plan = self._bound_apart(plan, hints)
+            return int(self._memory_of(plan).total), work_of(plan)
+
+        most = max(hints.values(), default=1)
+        return with_micro_batches((plan, report, trace), limit, most, with_parts, measured)
 
     def _options(self, sizes: dict[str, int]) -> Any:
         """Return the options of the passes; ranks that compile a plan together agree on them."""
@@ -512,7 +535,7 @@ class Function:
             plan = self._with_sizes(sizes)
             memory = self._memory_of(plan)
         if memory.total > limit:
-            raise refuse(memory, limit, sizes)
+            raise refuse(memory, limit, sizes, self._report or ())
         return plan
 
     @documented
@@ -522,7 +545,7 @@ class Function:
         """Return the largest size of a dimension with which a call fits into a limit of memory.
 
         Plans are made, and nothing is allocated or run. Where the function was made with a limit,
-        plans that compute values again count.
+        plans that compute values again, or that cut the batch into micro-batches, count.
 
         dim: Its name.
         memory_limit: Bytes, or a text such as "8GiB".
@@ -541,37 +564,74 @@ class Function:
         limit = bytes_of(memory_limit)
         last = {} if self._last is None else dict(self._last.plan.sizes or {})
         bound_sizes = {**last, **(sizes or {})}
-        recomputes = self._settings.get("memory_limit") is not None
+        limited = self._settings.get("memory_limit") is not None
+        cuts: dict[int, Any] = {}  # plans with micro-batches, by their number
         with self._exclusive():
             whole = self._plan_apart(bound_sizes, None)
+
+            def with_parts(count: int) -> Any:
+                if count not in cuts:
+                    cuts[count] = self._plan_apart(bound_sizes, 1 << 62, count)
+                return cuts[count]
 
             def fits(sizes: Mapping[str, int]) -> bool:
                 if self._bytes_for(whole, sizes) <= limit:
                     return True
-                if not recomputes:
+                if not limited:
                     return False
+                if self._fits_in_parts(with_parts, sizes, limit):
+                    return True
                 return self._bytes_for(self._plan_apart(sizes, limit), sizes) <= limit
 
             return largest(dim, bound_sizes, dimensions(self._inputs), fits)
 
-    def _plan_apart(self, hints: Mapping[str, int], limit: int | None) -> Any:
-        """Return a plan that nothing is built for; the function stays as it is."""
+    def _plan_apart(
+        self, hints: Mapping[str, int], limit: int | None, count: int = 1
+    ) -> Any:
+        """Return a plan that nothing is built for; the function stays as it is.
+
+        count: Of micro-batches.
+        """
+        options = replace(self._options(dict(hints)), memory_limit=limit, micro_batches=count)
+        with compiling_bodies(self._bodies), collection_paused():
+            return self._passed(options, Trace())[0]
+
+    def _passed(self, options: Any, trace: Trace) -> Any:
+        """Return the plan that the passes make, and their report."""
         from ..passes import pipeline
 
         settings = self._settings
-        options = replace(self._options(dict(hints)), memory_limit=limit)
-        with compiling_bodies(self._bodies), collection_paused():
-            plan, _ = pipeline.run(
-                self.source_graph, Trace(), passes=settings["passes"], skip=settings["skip"],
-                options=options,
-            )  # fmt: skip
-        return plan
+        return pipeline.run(
+            self.source_graph, trace, passes=settings["passes"], skip=settings["skip"],
+            options=options,
+        )  # fmt: skip
+
+    def _may_cut(self) -> bool:
+        """Return whether the pass `micro_batches` is there, and the batch is of one process."""
+        names = {record.name for record in self.passes} - set(self._settings["skip"])
+        return "micro_batches" in names and self._communicator is None
+
+    def _fits_in_parts(
+        self, with_parts: Callable[[int], Any], sizes: Mapping[str, int], limit: int
+    ) -> bool:
+        """Return whether some number of micro-batches fits for sizes."""
+        count, before = 2, float("inf")
+        while self._may_cut() and count <= max(sizes.values()):
+            now = self._bytes_for(with_parts(count), sizes)
+            if now <= limit or now >= before:
+                return now <= limit
+            count, before = 2 * count, now
+        return False
 
     def _bytes_for(self, plan: Any, sizes: Mapping[str, int]) -> int:
         """Return the bytes of a call with a symbolic plan."""
+        return int(self._memory_of(self._bound_apart(plan, sizes)).total)
+
+    def _bound_apart(self, plan: Any, sizes: Mapping[str, int]) -> Any:
+        """Return a symbolic plan for sizes; the function stays as it is."""
         shapes = [node.type.concrete(sizes) for node in self._inputs]
         bound = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
-        return int(self._memory_of(self._with_sizes(bound, plan=plan)).total)
+        return self._with_sizes(bound, plan=plan)
 
     def _compiled_for(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
         """Return the sizes of the feeds; in the first call all ranks learn of an error on one."""
@@ -1393,4 +1453,20 @@ def bytes_of_bodies(plan: Any) -> int:
             for body in bodies_of(step.node):
                 inner = _as_function(body).plan_for(plan.sizes)
                 total += inner.arena + bytes_of_bodies(inner)
+    return total
+
+
+def work_of(plan: Any) -> float:
+    """Return the work of a bound plan, in bytes that take as long; each turn of a loop counts."""
+    from ..passes.recompute import step_cost
+
+    total = 0.0
+    for step in plan.steps:
+        bodies = bodies_of(step.node) if step.role is Role.NESTED else ()
+        if not bodies:
+            total += step_cost(step)
+        turns = extent_of(step.node) if step.node.op is LOOP else 1
+        for body in bodies:
+            inner = work_of(_as_function(body).plan_for(plan.sizes))
+            total += inner * (1 if turns is None else dims.evaluate(turns, plan.sizes))
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
     from ..passes.lowering.memory import Memory
     from ..passes.lowering.timeline import Timeline
 
-__all__ = ["bytes_of", "dimensions", "largest", "refuse"]
+__all__ = ["bytes_of", "dimensions", "largest", "refuse", "with_micro_batches"]
 
 _UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
+Planned = tuple[Any, Any, Any]  # a plan, the report of its passes, their trace
+_NO_LIMIT = 1 << 62  # of which the passes compute nothing again
 _MOST = 1 << 40  # of a dimension: above, nothing bounds it
 
 
@@ -49,8 +52,10 @@ def bytes_of(limit: Any) -> int:
     return count
 
 
-def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitError:
-    """Return the error for a plan that takes more than a limit."""
+def refuse(
+    memory: Memory, limit: int, sizes: Mapping[str, int], report: Any
+) -> MemoryLimitError:
+    """Return the error for a plan that takes more than a limit, and why its batch is whole."""
     from ..passes.lowering.timeline import readable
 
     timeline = memory.timeline()
@@ -60,7 +65,8 @@ def refuse(memory: Memory, limit: int, sizes: Mapping[str, int]) -> MemoryLimitE
     return MemoryLimitError(
         message(
             f"a call takes {readable(int(memory.total))}{f' with {shown}' if shown else ''}, and "
-            f"memory_limit is {readable(limit)}\n" + "\n".join(_rows(memory, timeline)),
+            f"memory_limit is {readable(limit)}\n"
+            + "\n".join([*_rows(memory, timeline), *_not_cut(report)]),
             need=f"at most {limit} bytes, and the plan needs {memory.total}; nothing has run",
             hint=f"{hint} says the largest size that fits"
             if names
@@ -80,6 +86,63 @@ def _rows(memory: Memory, timeline: Timeline) -> list[str]:
         rows.append(f"  alive in step {timeline.peak}, where most is:")
         rows += [f"  {line}" for line in listed(timeline.holders)]
     return rows
+
+
+def _not_cut(report: Any) -> list[str]:
+    """Return lines that say why the batch is not cut into micro-batches."""
+    refusals = [r for record in report if record.name == "micro_batches" for r in record.refusals]
+    rows = []
+    for refusal in refusals:
+        rows.append(f"  not {refusal.rule}: {refusal.reason}")
+        made = f", made at {refusal.line}" if refusal.line else ""
+        rows.append(f"    at {refusal.node}{made}")
+    return rows
+
+
+def with_micro_batches(
+    whole: Planned,
+    limit: int,
+    most: int,
+    plan_with: Callable[[int, int], Planned],
+    measured: Callable[[Any], tuple[int, float]],
+) -> Planned:
+    """Return the plan with the fewest micro-batches that fits, else the smallest.
+
+    Values are computed again in parts only where no number of parts fits without.
+
+    whole: The plan of the whole batch, the report and the trace of its passes.
+    limit: Bytes.
+    most: The most micro-batches.
+    plan_with: Makes a plan with so many micro-batches, for a limit.
+    measured: Returns the bytes and the work of a plan.
+    """
+    from ..passes.lowering.timeline import readable
+
+    before, work = measured(whole[0])
+    best, least, last, parts, count = whole, before, math.inf, 1, 2
+    while count <= most and least > limit:
+        tried = plan_with(count, _NO_LIMIT)
+        if not tried[1]["micro_batches"].hits:  # the reason is the same for any number of them
+            whole[1]["micro_batches"].refusals += tried[1]["micro_batches"].refusals
+            return whole
+        size, _ = measured(tried[0])
+        if size < least:
+            best, least, parts = tried, size, count
+        if size >= last:
+            break  # what does not shrink with the parts is most of it
+        last, count = size, 2 * count
+    if best is whole:
+        return whole
+    if least > limit:  # both together
+        tried = plan_with(parts, limit)
+        size, _ = measured(tried[0])
+        if size < least:
+            best, least = tried, size
+    best[1]["micro_batches"].note(
+        f"{parts} micro-batches: {readable(before - least)} less, {readable(least)} in all; "
+        f"about {100 * (measured(best[0])[1] / work - 1):.0f} % more work"
+    )
+    return best
 
 
 def largest(

@@ -13,6 +13,7 @@ from ..ir.docstrings import documented
 from ..ir.graph import Graph, Node, Trace, freeze, topological
 from ..ir.plan import GENERATED, Plan
 from ..ir.types import FilePath
+from ..passes.lowering.timeline import Timeline
 from ..text.writing import dump, write_node
 from .networkx import members
 
@@ -190,15 +191,55 @@ class Shown:
         return f"<shown {kind}{size}>"
 
 
+class _ShownTimeline(Shown):
+    """The memory of a call: a text, a chart, or a page with both."""
+
+    def __init__(self, what: Timeline) -> None:
+        self._what, self._source, self._evidence = what, True, None
+
+    def text(self) -> str:
+        """Return it as text."""
+        return str(self._what)
+
+    def dot(self) -> str:
+        """Raise GraphError: a chart is no graph."""
+        raise GraphError(
+            message("a timeline of memory is no graph", need=".txt, .svg, .html or .json")
+        )
+
+    def svg(self) -> str:
+        """Return the chart as an SVG picture."""
+        from .pictures.memory import memory_svg
+
+        return memory_svg(self._what)
+
+    def html(self) -> str:
+        """Return a page with the chart and the text."""
+        return (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>memory of a call</title>'
+            '<meta name="color-scheme" content="light dark">'
+            f"<body>{self.svg()}<pre>{_escaped(self.text())}</pre></body></html>"
+        )
+
+    def json(self) -> str:
+        """Return the timeline's values as JSON text."""
+        import json
+
+        return json.dumps(self._what.as_dict(), ensure_ascii=False, allow_nan=False)
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow:auto;max-height:80vh">{self.svg()}</div>'
+
+
 @documented
 def show(
     what: Any, source: bool = True, evidence: Mapping[str, Any] | None = None
 ) -> Shown:
     """Return something to look at.
 
-    what (Node, list or dict of nodes, Function, Graph, Plan, model, or `f.report` or its record):
-        What to show. Of a function, the viewer has every pass, the plan and the kernels; of a model
-        what it predicts is shown.
+    what (Node, list or dict of nodes, Function, Graph, Plan, model, `f.report` or its record, or
+        `f.memory.timeline()`): What to show. Of a function, the viewer has every pass, the plan and
+        the kernels; of a model what it predicts is shown; of a timeline, a chart.
     source: Whether pictures name the user's source lines, and the viewer shows some around them.
     evidence: What was measured of a function, which the viewer shows: as of
         `magmagraph.inspect.evidence.evidence`.
@@ -213,6 +254,8 @@ def show(
     >>> mg.show(x * x).svg()[:4]
     '<svg'
     """
+    if isinstance(what, Timeline):
+        return _ShownTimeline(what)
     return Shown(what, source, evidence)
 
 

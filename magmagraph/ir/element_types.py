@@ -86,8 +86,12 @@ def dtype_of(dtype: Any, float_dtype: DType) -> DType:
 
 
 def kind(dtype: DType) -> Kind:
-    """Name the kind of a dtype: complex, float, integer (signed or not) or bool."""
-    return KINDS[dtype]
+    """Name the kind of a dtype: complex, float, integer (signed or not) or bool.
+
+    raises DTypeError: If there is no such dtype here.
+    """
+    found = KINDS.get(dtype)
+    return KINDS[dtype_of(dtype, FLOAT32)] if found is None else found
 
 
 def is_float(dtype: DType) -> bool:

@@ -49,6 +49,14 @@ class Trace:
         self.made_by: dict[Node, tuple[str, str, Node]] = {}
         self.became: dict[Node, list[tuple[str, str, Node]]] = {}
 
+    def copy(self) -> Trace:
+        """Return a trace that what is added later to this one is not in."""
+        other = Trace()
+        other.sources = {node: [*users] for node, users in self.sources.items()}
+        other.made_by = dict(self.made_by)
+        other.became = {node: [*steps] for node, steps in self.became.items()}
+        return other
+
     def freeze(self, user: Node, member: Node) -> None:
         """Note that the user's node was frozen into `member`."""
         self.sources.setdefault(member, []).append(user)

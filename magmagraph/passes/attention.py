@@ -252,7 +252,7 @@ def _softmax(node: Node, between: list[Node]) -> tuple[Node, bool] | None:
         power, total = node.inputs
         if total.op is WHERE:  # 1 in the place of 0
             test, one, total = total.inputs
-            guarded = test.op is EQUAL and total in test.inputs and uniform(_source(one)) == 1
+            guarded = _is_test_of_zero(test, total) and uniform(_source(one)) == 1
             if not guarded:
                 return None
         if power.op is not EXP or not _is_sum(total, power):
@@ -276,6 +276,12 @@ def _softmax(node: Node, between: list[Node]) -> tuple[Node, bool] | None:
         scores = shifted.inputs[0]
     between.append(scores)
     return scores, guarded
+
+
+def _is_test_of_zero(test: Node, total: Node) -> bool:
+    """Return whether a node tests whether a sum is zero, from either side."""
+    pairs = (test.inputs, test.inputs[::-1])
+    return test.op is EQUAL and any(a is total and uniform(_source(b)) == 0 for a, b in pairs)
 
 
 def _source(node: Node) -> Node:

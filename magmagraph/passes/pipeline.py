@@ -55,6 +55,8 @@ class Options:
         Whether collectives run beside the steps that do not read them.
     memory_limit
         Bytes that a call may take; None where there is no limit.
+    micro_batches
+        Into how many parts the batch is cut; 1 leaves it whole.
     record
         The record of the running pass: where it notes hits, refusals, repairs.
     """
@@ -73,6 +75,7 @@ class Options:
     compile_budget: float = 60.0
     overlap: bool = False
     memory_limit: int | None = None
+    micro_batches: int = 1
     record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
 
     @classmethod
@@ -156,6 +159,7 @@ _NUMERICS = ("exact", "stable", "reassoc", "half")
 # Passes whose files lie in a folder of the concept.
 _PLACES = {
     "distribute": "distribute.distribute",
+    "micro_batches": "distribute.micro_batches",
     "simplify": "simplify.simplify",
     "precision": "precision.precision",
     "layout": "layout.layout",
@@ -201,6 +205,11 @@ DEFAULT: tuple[Pass, ...] = (
         "on the program's own nodes, whose gradients it finds by differentiating once more",
     ),
     _line(
+        "micro_batches", "reassoc",
+        "on the program's own nodes, of which it is known what sums over the batch",
+        setting="memory_limit",
+    ),
+    _line(
         "simplify", "stable",
         "before anything looks for patterns: markers, constants and algebra out of the way",
     ),
@@ -211,6 +220,10 @@ DEFAULT: tuple[Pass, ...] = (
     _line(
         "precision", "half",
         "once all products are gemm nodes, and before regions hide what casts would touch",
+    ),
+    _line(
+        "shared_factors", "reassoc",
+        "after precision, whose casts copy weights anyway; before accumulate, which adds in place",
     ),
     _line(
         "layout", "reassoc",

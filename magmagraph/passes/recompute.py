@@ -54,7 +54,7 @@ from .lowering.timeline import readable
 from .pipeline import Options
 from .report import Record
 
-__all__ = ["recompute"]
+__all__ = ["recompute", "step_cost"]
 
 RULE = "computed again"
 ROUNDS = 4  # peaks that are lowered one after the other
@@ -225,7 +225,7 @@ def _lowered(
     for old, new in pairs:
         trace.replace(old, new, "recompute", RULE)
     options.record.hit(RULE, len(nodes))
-    whole = sum(_step_cost(step, now.plan) for step in now.plan.steps) or 1.0
+    whole = sum(step_cost(step) for step in now.plan.steps) or 1.0
     options.record.note(
         f"{len(nodes)} steps run again: {readable(now.total - better.total)} less, "
         f"{readable(better.total)} in all; about {100 * cost / whole:.0f} % more work"
@@ -233,13 +233,14 @@ def _lowered(
     return better
 
 
-def _step_cost(step: object, plan: Plan) -> float:
+def step_cost(step: object) -> float:
+    """Return the work of a step, in bytes that take as long to move."""
     bytes_, flops = getattr(step, "bytes", 0), getattr(step, "flops", 0)
     return float(bytes_) + float(flops) / FLOPS_A_BYTE
 
 
 def _costs(plan: Plan) -> dict[Node, float]:
-    return {step.node: _step_cost(step, plan) for step in plan.steps}
+    return {step.node: step_cost(step) for step in plan.steps}
 
 
 def _again(node: Node) -> bool:

@@ -19,6 +19,7 @@ import cupy  # noqa: E402
 import numpy as np  # noqa: E402
 
 import magmagraph as mg  # noqa: E402
+from magmagraph.passes import shared_factors  # noqa: E402
 from magmagraph.runtime.cuda.launching import segments  # noqa: E402
 
 rng = np.random.default_rng(0)
@@ -203,6 +204,26 @@ def training() -> None:
         np.testing.assert_allclose(*losses, 2e-4, 2e-4)
 
 
+def factors() -> None:
+    """Products that share a factor: slices of one result, and factors that regions join."""
+    kept = shared_factors.SMALL, shared_factors.LAUNCH
+    shared_factors.SMALL, shared_factors.LAUNCH = 0, 1 << 30
+    try:
+        x, w = mg.input("x", (20, 24)), mg.input("w", (24, 72))
+        h = mg.tanh(x)
+
+        def heads(value: Any) -> Any:
+            return mg.transpose(mg.reshape(value, (4, 5, 2, 12)), (0, 2, 1, 3))
+
+        q, k, v = (heads(h @ mg.sin(w[:, i : i + 24])) for i in (0, 24, 48))
+        loss = mg.sum(mg.tanh(q) * k + v * v)
+        f = compared("one left factor", [x, w], [loss, *mg.grad(loss, [x, w])], (20, 24), (24, 72))
+        hits = f.report["shared_factors"].hits
+        assert hits == {shared_factors.SHARED: 2, shared_factors.SUMMED: 1}, hits
+    finally:
+        shared_factors.SMALL, shared_factors.LAUNCH = kept
+
+
 def main() -> int:
     """Run all."""
     warnings.simplefilter("ignore", mg.errors.FallbackWarning)
@@ -211,6 +232,7 @@ def main() -> int:
     graphs()
     variables()
     training()
+    factors()
     print("all right", dict(count))
     return 0
 

@@ -154,6 +154,34 @@ def test_a_single_key_is_left_alone(rng: np.random.Generator) -> None:
     assert applied(graph)[0] is graph
 
 
+@pytest.mark.parametrize(
+    ("test", "hits"),
+    [
+        (lambda total: mg.equal(total, 0.0), 1),
+        (lambda total: mg.equal(0.0, total), 1),
+        (lambda total: mg.equal(total, 7.0), 0),
+        (lambda total: mg.equal(mg.sum(total), 0.0), 0),
+    ],
+    ids=["zero", "zero first", "another number", "another sum"],
+)
+def test_sums_that_are_replaced(test: Any, hits: int, rng: np.random.Generator) -> None:
+    """A softmax may put 1 in the place of a sum of 0, and in that of no other one."""
+    inputs, data = operands(rng, 5, 7)
+    data[0] *= 0.0  # so that each sum is 7
+    q, k, v = inputs[:3]
+    scores = q @ turned(k)
+    power = mg.exp(scores - mg.max(scores, -1, keepdims=True))
+    total = mg.sum(power, -1, keepdims=True)
+    before = freeze(inputs, [power / mg.where(test(total), 1.0, total) @ v])
+    after, record = applied(before)
+    assert sum(record.hits.values()) == hits
+    found, expected = (
+        evaluate(graph, dict(zip(graph.inputs, data, strict=True)))[graph.outputs[0]]
+        for graph in (after, before)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+
+
 def test_second_derivatives_keep_the_scores(rng: np.random.Generator) -> None:
     (q, k, v, *_), _ = operands(rng, 4, 5)
     slope = mg.grad(mg.sum(mg.sin(mg.softmax(q @ turned(k)) @ v)), q)

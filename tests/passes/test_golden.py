@@ -48,12 +48,14 @@ SHOWN = {  # module -> the pass that runs its example
     "simplify.cancel": "simplify",
     "contract": "contract",
     "precision.precision": "precision",
+    "shared_factors": "shared_factors",
     "layout.layout": "layout",
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
     "row_blocks": "row_blocks",
     "join_pieces": "join_pieces",
 }
+DEVICES = {"shared_factors": "cuda:0"}  # of examples that are not for a CPU
 
 
 def applied(name: str, text: str, options: Options) -> tuple[str, Record]:
@@ -117,8 +119,8 @@ def test_golden_file(file: Path) -> None:
     if "distribute" in given:
         dim, _, ranks = given["distribute"].partition("/")
         given["distribute"] = Facts(dim, ("data",), int(ranks))
-    if "memory_limit" in given:
-        given["memory_limit"] = int(given["memory_limit"])
+    for number in given.keys() & {"memory_limit", "micro_batches"}:
+        given[number] = int(given[number])
     name = file.parent.name
     if name in AT_BINDING:
         sizes = {key: int(size) for key, size in given.items() if key.startswith("n")}
@@ -169,7 +171,8 @@ def blocks(docstring: str) -> list[str]:
 def test_example_of_a_docstring(module: str) -> None:
     found = importlib.import_module(f"magmagraph.passes.{module}")
     before, after = blocks(found.__doc__ or "")
-    options = options_of(reduce_to_gemv="always", precision="bfloat16")
+    device = DEVICES.get(module, "cpu")
+    options = options_of(device, reduce_to_gemv="always", precision="bfloat16")
     result, record = applied(SHOWN[module], before, options)
     assert result == dump(load(after))
     assert record.hits

@@ -186,10 +186,12 @@ def test_the_trace_leads_back_to_the_users_nodes(a: Node) -> None:
 
 # Reports.
 
+PASSES = ["distribute", "attention", "micro_batches", "simplify"]
+
 
 def report_of(a: Node) -> pipeline.Report:
     graph = graph_of(mg.exp(a) * 1.0 + 0.0, inputs=(a,))
-    _, report = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[:3])
+    _, report = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[:4])
     return report
 
 
@@ -199,23 +201,24 @@ def test_a_report_is_equal_for_equal_input_and_prints(a: Node) -> None:
     assert one == other
     text = str(one).splitlines()
     assert text[0].split() == ["pass", "ms", "nodes", "rules"]
-    assert [line.split()[0] for line in text[1:]] == ["distribute", "attention", "simplify"]
-    assert "add 0" in text[3]
+    assert [line.split()[0] for line in text[1:]] == PASSES
+    assert "add 0" in text[4]
 
 
 def test_a_report_as_json_table_and_steps(a: Node) -> None:
     report = report_of(a)
     records = json.loads(report.to_json())
-    assert [r["pass"] for r in records] == ["distribute", "attention", "simplify"]
-    assert records[2]["hits"] == {"multiply by 1": 1, "add 0": 1}
-    assert report.__rich__().row_count == 3
+    assert [r["pass"] for r in records] == PASSES
+    assert records[3]["hits"] == {"multiply by 1": 1, "add 0": 1}
+    assert report.__rich__().row_count == 4
     steps = list(report.steps())
     assert [(name, len(before), len(after)) for name, before, after in steps] == [
         ("distribute", 6, 6),
         ("attention", 6, 6),
+        ("micro_batches", 6, 6),
         ("simplify", 6, 2),
     ]
-    text = "no pass 'fuse' ran; these did: distribute, attention, simplify"
+    text = f"no pass 'fuse' ran; these did: {', '.join(PASSES)}"
     with pytest.raises(KeyError, match=text):
         report["fuse"]
 
@@ -226,7 +229,7 @@ def test_a_report_as_json_table_and_steps(a: Node) -> None:
 def test_the_pipeline_is_visible_and_says_why() -> None:
     names = [record.name for record in mg.passes.default()]
     assert names == [
-        "distribute", "attention", "simplify", "contract", "precision", "layout", "accumulate",
+        *PASSES, "contract", "precision", "shared_factors", "layout", "accumulate",
         "reduce_to_gemv", "row_blocks", "join_pieces", "fuse", "recompute", "schedule", "memory",
         "lower",
         "specialize", "fuse_products", "launches", "stream",
@@ -250,14 +253,15 @@ def renamed(graph: Graph, trace: Trace, options: object) -> Graph:
         (
             {"skip": ("fusion",)},
             "skip names 'fusion', which is not a pass here\n  expected: one of distribute, "
-            "attention, simplify, contract, precision, layout, accumulate, reduce_to_gemv, "
-            "row_blocks, join_pieces, fuse, recompute, fuse_products",
+            "attention, micro_batches, simplify, contract, precision, shared_factors, layout, "
+            "accumulate, reduce_to_gemv, row_blocks, join_pieces, fuse, recompute, fuse_products",
         ),
         (
             {"skip": ("memory",)},
             "the pass 'memory' cannot be skipped: nothing would run without it\n  expected: one of "
-            "distribute, attention, simplify, contract, precision, layout, accumulate, "
-            "reduce_to_gemv, row_blocks, join_pieces, fuse, recompute, fuse_products",
+            "distribute, attention, micro_batches, simplify, contract, precision, "
+            "shared_factors, layout, accumulate, reduce_to_gemv, row_blocks, join_pieces, fuse, "
+            "recompute, fuse_products",
         ),
         (
             {"passes": ("simplify",)},
@@ -306,13 +310,13 @@ def test_a_pass_that_fails_is_named_with_what_it_received(a: Node) -> None:
         raise ZeroDivisionError("no reason")
 
     record = Pass("broken", broken, True, "exact", "a test")
-    passes = [*pipeline.DEFAULT[:3], record]
+    passes = [*pipeline.DEFAULT[:4], record]
     with pytest.raises(PassError) as caught:
         pipeline.run(graph_of(mg.exp(a), inputs=(a,)), Trace(), passes=passes)
     assert str(caught.value).splitlines() == [
         "the pass 'broken' failed: ZeroDivisionError: no reason",
         "  try: skip=('broken',) leaves it out, if it is optional",
-        "  passes before it: distribute, attention, simplify",
+        f"  passes before it: {', '.join(PASSES)}",
         "  it received:",
         "    %0 = input() : float32[3]  # a",
         "    %1 = exp(%0) : float32[3]",
@@ -355,7 +359,7 @@ def test_a_pass_that_breaks_a_graph_is_found(
 
 def test_skipped_passes_stand_in_the_report(a: Node) -> None:
     _, report = pipeline.run(
-        graph_of(a + 0.0, inputs=(a,)), Trace(), passes=pipeline.DEFAULT[:3], skip=("simplify",)
+        graph_of(a + 0.0, inputs=(a,)), Trace(), passes=pipeline.DEFAULT[:4], skip=("simplify",)
     )
     assert report["simplify"].skipped
     assert "skipped" in str(report)

@@ -38,7 +38,7 @@ from .layouts import MICRO, Sharded, refusal
 from .stages import Pipeline, Stages, assigned, clock
 from .walk import again
 
-__all__ = ["cut"]
+__all__ = ["cut", "has_joins_in_body", "with_rows"]
 
 _JOINS: dict[str, Op] = dict(zip(REDUCTIONS, (ADD, MAXIMUM, MINIMUM), strict=True))
 
@@ -99,20 +99,11 @@ class _Cut:
     def _is_varying(self, node: Node) -> bool:
         if self._is_micro(node):
             return node.op is INDEX
-        for value in node.attrs.values():
-            if self._sums_micro_batches(value):
-                raise refusal(
-                    self.sharded.name, node, "its body sums over the rows of each micro-batch"
-                )
-        return self.sharded.in_node(node) or any(self.has_rows[o] for o in node.inputs)
-
-    def _sums_micro_batches(self, value: Any) -> bool:
-        if isinstance(value, Graph):
-            return any(
-                self._is_micro(node) or any(map(self._sums_micro_batches, node.attrs.values()))
-                for node in value.nodes
+        if has_joins_in_body(node):
+            raise refusal(
+                self.sharded.name, node, "its body sums over the rows of each micro-batch"
             )
-        return isinstance(value, tuple) and any(map(self._sums_micro_batches, value))
+        return self.sharded.in_node(node) or any(self.has_rows[o] for o in node.inputs)
 
     def _copies(self, node: Node) -> list[Copy]:
         return [(node, m) for m in (range(self.count) if self.has_rows[node] else (None,))]
@@ -337,36 +328,59 @@ class _Cut:
 
     def _attribute(self, value: Any, m: int | None) -> Any:
         """Return a shape or another attribute with a micro-batch's rows in the place of all."""
-        if m is None:
-            return value
-        if isinstance(value, Dim):
-            return dims.substitute(value, {self.sharded.name: self.sizes[m]})
-        if isinstance(value, tuple):
-            return tuple(self._attribute(member, m) for member in value)
-        if isinstance(value, Graph) and self.sharded.mentioned(value):
-            return self._body(value, m)
-        return value
+        return value if m is None else with_rows(self.sharded, value, self.sizes[m])
 
-    def _body(self, body: Graph, m: int) -> Graph:
-        """Return the body of a loop or a branch for the rows of a micro-batch."""
-        leaves = [
-            parameter(i, Type(leaf.dtype, self._attribute(leaf.shape, m)))
-            for i, leaf in enumerate(body.inputs)
-        ]
-        copies = dict(zip(body.inputs, leaves, strict=True))
-        for node in body.nodes:
-            if node in copies:
-                continue
-            if "dim" in node.attrs and self.sharded.in_extent(node.attrs["dim"]):
-                raise NotSharded("its body counts the rows, which are cut into micro-batches")
-            attrs = {name: self._attribute(value, m) for name, value in node.attrs.items()}
-            operands = tuple(copies[operand] for operand in node.inputs)
-            copies[node] = (
-                node.op(*operands, name=node.name, **attrs)
-                if self.sharded.in_node(node)
-                else again(node, operands)
-            )
-        return freeze(leaves, [copies[output] for output in body.outputs])
+
+def has_joins_in_body(node: Node) -> bool:
+    """Return whether a loop or a branch joins micro-batches in one of its bodies."""
+    return any(map(_has_joins, node.attrs.values()))
+
+
+def _has_joins(value: Any) -> bool:
+    if isinstance(value, Graph):
+        return any(
+            node.attrs.get("group") == MICRO or has_joins_in_body(node) for node in value.nodes
+        )
+    return isinstance(value, tuple) and any(map(_has_joins, value))
+
+
+def with_rows(sharded: Sharded, value: Any, rows: Extent) -> Any:
+    """Return a shape or another attribute with so many rows in the place of all.
+
+    Raises
+    ------
+    NotSharded
+        A body computes with the number of rows.
+    """
+    if isinstance(value, Dim):
+        return dims.substitute(value, {sharded.name: rows})
+    if isinstance(value, tuple):
+        return tuple(with_rows(sharded, member, rows) for member in value)
+    if isinstance(value, Graph) and sharded.mentioned(value):
+        return _body_with_rows(sharded, value, rows)
+    return value
+
+
+def _body_with_rows(sharded: Sharded, body: Graph, rows: Extent) -> Graph:
+    """Return the body of a loop or a branch for so many rows."""
+    leaves = [
+        parameter(i, Type(leaf.dtype, with_rows(sharded, leaf.shape, rows)))
+        for i, leaf in enumerate(body.inputs)
+    ]
+    copies = dict(zip(body.inputs, leaves, strict=True))
+    for node in body.nodes:
+        if node in copies:
+            continue
+        if "dim" in node.attrs and sharded.in_extent(node.attrs["dim"]):
+            raise NotSharded("its body counts the rows, which are cut into micro-batches")
+        attrs = {name: with_rows(sharded, value, rows) for name, value in node.attrs.items()}
+        operands = tuple(copies[operand] for operand in node.inputs)
+        copies[node] = (
+            node.op(*operands, name=node.name, **attrs)
+            if sharded.in_node(node)
+            else again(node, operands)
+        )
+    return freeze(leaves, [copies[output] for output in body.outputs])
 
 
 def _zeros(shape: tuple[Extent, ...], dtype: np.dtype) -> Node:

@@ -102,7 +102,7 @@ class Walk:
 
     def inside(self, readers: Mapping[Node, int]) -> Walk:
         """Return a walk for a body: the size and the offset of the dimension are known already."""
-        inner = Walk(self.facts, self.sharded, readers, self.rule_of)
+        inner = type(self)(self.facts, self.sharded, readers, self.rule_of)
         inner._size, inner._offset = self.rows(), self._offset
         inner.joined = self.joined
         return inner

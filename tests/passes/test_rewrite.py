@@ -229,7 +229,7 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         "distribute", "attention", "simplify", "contract", "precision", "layout", "accumulate",
         "reduce_to_gemv", "row_blocks", "join_pieces", "fuse", "recompute", "schedule", "memory",
         "lower",
-        "specialize", "fuse_products", "launches", "stream",
+        "specialize", "fuse_products", "fuse_scans", "launches", "stream",
     ]
     for record in mg.passes.default():
         assert record.reason
@@ -251,13 +251,15 @@ def renamed(graph: Graph, trace: Trace, options: object) -> Graph:
             {"skip": ("fusion",)},
             "skip names 'fusion', which is not a pass here\n  expected: one of distribute, "
             "attention, simplify, contract, precision, layout, accumulate, reduce_to_gemv, "
-            "row_blocks, join_pieces, fuse, recompute, fuse_products",
+            "row_blocks, join_pieces, fuse, recompute, fuse_products, "
+            "fuse_scans",
         ),
         (
             {"skip": ("memory",)},
             "the pass 'memory' cannot be skipped: nothing would run without it\n  expected: one of "
             "distribute, attention, simplify, contract, precision, layout, accumulate, "
-            "reduce_to_gemv, row_blocks, join_pieces, fuse, recompute, fuse_products",
+            "reduce_to_gemv, row_blocks, join_pieces, fuse, recompute, fuse_products, "
+            "fuse_scans",
         ),
         (
             {"passes": ("simplify",)},

@@ -1,0 +1,367 @@
+"""Elementwise regions that are computed in a scan's kernel: its operands, and what reads it.
+
+A thread of the scan computes the elements of its operands where it would read them, and the readers
+of its results where it would write them, so that neither goes to memory. Values are rounded to the
+dtype that memory would have held: the scan combines what it would have read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...ir.graph import Node
+from ...ir.plan import Role, Step
+from ...ir.records import record
+from ..c.scalar import load, storage_type
+from ..c.text import indent
+from ..region.analysis import Output, Region
+from ..steps import bodies_of
+from .cuda_code import CudaCode
+from .generated import kernels_of, refusal_of
+from .kernels import RegionKernels
+from .launch_config import WIDE, LaunchConfig
+from .scan_cuts import cut_of_scan
+from .scanning_code import WORDS, Scan, Transfer, scan_source
+
+__all__ = ["FusedScan", "ScanParts", "kept_of", "parts_of_scan", "read_in_scan", "refusal_in_scan"]
+
+HELD = 32  # registers of a thread for elements that are on their way
+USUAL = 16  # as many as a plain scan has
+FEWER_BLOCKS = 3  # of a multiprocessor, where threads have more
+
+
+@record(frozen=True)
+class ScanParts:
+    """The steps that one launch of a scan computes.
+
+    Attributes
+    ----------
+    producers
+        Regions of one body that make operands.
+    scan
+        The scan.
+    reader
+        The region of one body that reads its result, or None.
+    """
+
+    producers: tuple[Step, ...]
+    scan: Step
+    reader: Step | None
+
+
+def parts_of_scan(parts: Sequence[Step]) -> ScanParts:
+    """Return the parts of a launch by what they are to the scan among them."""
+    place = next(i for i, part in enumerate(parts) if part.role is Role.SCAN)
+    reader = parts[place + 1] if place + 1 < len(parts) else None
+    return ScanParts(tuple(parts[:place]), parts[place], reader)
+
+
+def kept_of(step: Step) -> bool:
+    """Return whether a launch writes the scan's own result, and not only what reads it."""
+    parts = parts_of_scan(step.parts)
+    out = parts.scan.outputs[0].slot
+    over = parts.reader is not None and any(v.slot == out for v in parts.reader.outputs)
+    return not over and any(value.slot == out for value in step.outputs)
+
+
+def refusal_in_scan(step: Step) -> str:
+    """Return why a region of one body cannot be computed in a scan's kernel; empty where it can."""
+    (body,) = bodies_of(step)
+    kernels = kernels_of(body)
+    if kernels is None:
+        return f"the region has no kernel: {refusal_of(body)}"
+    region = kernels.region
+    if region.folds or region.row:
+        return "the region reduces"
+    if not region.depth:
+        return "the region has one element"
+    if kernels.tiles is not None:
+        return "the region reads an operand in another order"
+    if any(not _in_order(region, output) for output in region.outputs):
+        return "the region has results of other shapes"
+    return ""
+
+
+def read_in_scan(region: Region, parameter: int) -> Node | None:
+    """Return a region's read of a parameter, if it is one element by element in its order."""
+    reads = [n for n, access in region.accesses.items() if parameter in access.parameters]
+    if len(reads) != 1:
+        return None
+    (node,) = reads
+    access = region.accesses[node]
+    source = region.body.inputs[parameter]
+    if not access.whole or node.type.size != source.type.size:
+        return None
+    same = [axis for axis in access.axes[: region.depth] if axis is not None]
+    return node if len(same) == region.depth and same == sorted(same) else None
+
+
+def _in_order(region: Region, output: Output) -> bool:
+    """Return whether a result is written in the order of the loops, by all of them."""
+    axes = [axis for axis in output.axes[: region.depth] if axis is not None]
+    return output.element and len(axes) == region.depth and axes == sorted(axes)
+
+
+class _Part:
+    """A region in a scan's kernel.
+
+    Parameters
+    ----------
+    step
+        Of one body.
+    sizes, multiprocessors
+        See `LaunchConfig`.
+    """
+
+    def __init__(self, step: Step, sizes: Mapping[str, int], multiprocessors: int) -> None:
+        self.step = step
+        (body,) = bodies_of(step)
+        kernels = kernels_of(body)
+        assert kernels is not None
+        self.kernels: RegionKernels = kernels
+        self.region = kernels.region
+        self.code = CudaCode(self.region)
+        self.config = LaunchConfig(kernels, sizes, 1, multiprocessors)
+        self.nodes = self.code.walk.passes[0]
+        self.first = 0  # the place of its first argument
+
+    def width(self, most: int) -> int:
+        """Return how many neighbours its operands and results can be moved by, `most` at most."""
+        width = min(most, self.kernels.widths[-1])
+        while width > 1 and self.config.vector_width(self.code.inner, width) != width:
+            width //= 2
+        return width
+
+    @property
+    def streamed(self) -> list[Node]:
+        """The reads of which every element has its own, and neighbours are neighbours."""
+        whole = [n for n in self.nodes if n in self.region.accesses and self.code.moves(n)]
+        return [n for n in whole if len(self.region.values[n].loops) == self.region.depth]
+
+    @property
+    def words(self) -> int:
+        """How many arguments it has."""
+        body = self.region.body
+        return len(body.inputs) + len(body.outputs) + 1 + len(self.code.numbers)
+
+    def numbers(self) -> list[int]:
+        """Return its arguments behind the addresses."""
+        return [self.config.number(what, where) for what, where in self.code.numbers]
+
+    def place(self) -> list[str]:
+        """Return the lines that compute the positions along the loops from ``at``."""
+        depth = self.region.depth
+        return ["idx rest = (idx)at;", *self.code.decode("rest", range(depth))]
+
+    def computed(
+        self,
+        known: Mapping[Node, str],
+        width: int,
+        staged: Mapping[Output, str],
+        outputs: Sequence[Output] = (),
+    ) -> list[str]:
+        """Return the lines that compute `width` neighbours.
+
+        Parameters
+        ----------
+        known
+            Expressions of values that need not be read.
+        width
+            How many.
+        staged
+            Where results go, other than to memory.
+        outputs
+            Those that are written.
+        """
+        self.code.scope = dict(known)
+        top = self.code.top()
+        work = self.code.elements(self.nodes, [], outputs, width, {}, staged=staged)
+        self.code.scope = {}
+        return [*self.place(), *top, *work]
+
+    def block(self, lines: Sequence[str]) -> str:
+        """Return lines as a block, with the operands and numbers that they mention."""
+        head = self.code.header("\n".join(lines), self.first)
+        return "\n".join(indent(["{", *indent([*head, *lines]), "}"]))
+
+
+class FusedScan:
+    """The kernels of a scan with the regions that are computed in them.
+
+    Attributes
+    ----------
+    cut
+        Of the scan.
+    transfer, source
+        Their C.
+    words
+        How many arguments the kernels have.
+
+    Parameters
+    ----------
+    parts
+        As a launch has them.
+    sizes
+        The size of every dimension.
+    multiprocessors
+        Of the device.
+    kept
+        Whether the scan's own result is written, too.
+    most
+        How many neighbours may be moved at once.
+    """
+
+    def __init__(
+        self, parts: Sequence[Step], sizes: Mapping[str, int], multiprocessors: int, kept: bool,
+        most: int = 16,
+    ) -> None:
+        self.parts = parts_of_scan(parts)
+        scan = self.parts.scan
+        out, attrs = scan.outputs[0], scan.node.attrs
+        cut = cut_of_scan(
+            scan.node.op, out.type, attrs["axis"], attrs["reverse"], multiprocessors
+        )
+        steps = [*self.parts.producers, *filter(None, (self.parts.reader,))]
+        self.regions = [_Part(step, sizes, multiprocessors) for step in steps]
+        width = min([most, cut.scan.width, *(r.width(cut.scan.width) for r in self.regions)])
+        self.cut = cut.moving(width)
+        self.transfer = self._transfer(self.cut.scan, kept)
+        self.source = scan_source(self.cut.scan, self.transfer)
+        self.words = WORDS + sum(region.words for region in self.regions)
+
+    @property
+    def name(self) -> str:
+        """How the kernels' names begin."""
+        return self.cut.scan.name + self.transfer.key
+
+    def _transfer(self, scan: Scan, kept: bool) -> Transfer:
+        width, count = scan.width, len(self.parts.producers)
+        made: dict[int, tuple[_Part, Output]] = {}  # by slot
+        for region in self.regions[:count]:
+            for output in region.region.outputs:
+                made[region.step.outputs[output.position].slot] = region, output
+        slots = [value.slot for value in self.parts.scan.inputs]
+        plain = tuple(o for o in range(scan.operands) if slots[o] not in made)
+        early, members = self._held(scan, plain)
+        blocks: dict[str, list[tuple[_Part, list[str]]]] = {"bring": [], "take": [], "give": []}
+        for region in self.regions[:count]:
+            operands = {
+                output: [o for o, slot in enumerate(slots) if made.get(slot) == (region, output)]
+                for output in region.region.outputs
+            }
+            if early:
+                held = {node: self._member(region, node) for node in region.streamed}
+                bring = [
+                    f"held.{name} = *(const {self._vector(n, width)} *)&{region.code.read(n)};"
+                    for n, name in held.items()
+                ]
+                if bring:
+                    blocks["bring"].append((region, [*region.place(), *bring]))
+                known = {n: load(f"held.{name}.x[k]", n.dtype) for n, name in held.items()}
+                blocks["take"] += self._taken(region, known, width, operands, "to[{}].x[k]")
+            else:
+                blocks["bring"] += self._taken(region, {}, width, operands, "held.x{}.x[k]")
+        take = [] if early else [
+            f"    to[{o}] = held.x{o};" for o in range(scan.operands) if o not in plain
+        ]
+        give: list[str] = []
+        if self.parts.reader is not None:
+            give = self._given(self.regions[-1], made, scan, blocks["give"])
+        first = WORDS
+        for region in self.regions:
+            region.first, first = first, first + region.words
+        texts = {
+            name: "\n".join(region.block(lines) for region, lines in entries)
+            for name, entries in blocks.items()
+        }
+        return Transfer(
+            members, texts["bring"], "\n".join([*take, texts["take"]]).strip("\n"),
+            "\n".join([*give, texts["give"]]).strip("\n"), plain, kept,
+            self._blocks(scan, plain, early), self._wide(),
+        )
+
+    # ---- Operands
+
+    def _held(self, scan: Scan, plain: Sequence[int]) -> tuple[bool, str]:
+        """Return whether threads keep what operands are computed of, and the struct's members.
+
+        Where that takes too many registers, they compute operands as soon as memory answers.
+        """
+        if self._registers(scan, plain) <= HELD:
+            return True, "".join(
+                f"    {self._vector(node, scan.width)} {self._member(region, node)};\n"
+                for region in self.regions[: len(self.parts.producers)]
+                for node in region.streamed
+            )
+        return False, "".join(
+            f"    V x{o};\n" for o in range(scan.operands) if o not in plain
+        )
+
+    def _registers(self, scan: Scan, plain: Sequence[int]) -> int:
+        """Return how many registers elements take that are on their way."""
+        producers = self.regions[: len(self.parts.producers)]
+        size = len(plain) * self.cut.itemsize
+        size += sum(node.dtype.itemsize for region in producers for node in region.streamed)
+        return -(-size * scan.items // 4)
+
+    def _blocks(self, scan: Scan, plain: Sequence[int], early: bool) -> int:
+        return FEWER_BLOCKS if not early or self._registers(scan, plain) > USUAL else 0
+
+    def _member(self, region: _Part, node: Node) -> str:
+        return f"p{self.regions.index(region)}_{region.code.names[node]}"
+
+    def _vector(self, node: Node, width: int) -> str:
+        return f"mg_vector<{storage_type(node.dtype)}, {width}>"
+
+    def _taken(
+        self,
+        region: _Part,
+        known: Mapping[Node, str],
+        width: int,
+        operands: Mapping[Output, Sequence[int]],
+        place: str,
+    ) -> list[tuple[_Part, list[str]]]:
+        """Return the blocks that compute operands into a place for each."""
+        staged = {output: place.format(mine[0]) for output, mine in operands.items() if mine}
+        lines = region.computed(known, width, staged)
+        for mine in operands.values():
+            for other in mine[1:]:
+                again = place.removesuffix(".x[k]")
+                lines.append(f"{again.format(other)} = {again.format(mine[0])};")
+        return [(region, lines)]
+
+    # ---- Results
+
+    def _given(
+        self,
+        reader: _Part,
+        made: Mapping[int, tuple[_Part, Output]],
+        scan: Scan,
+        blocks: list[tuple[_Part, list[str]]],
+    ) -> list[str]:
+        """Add the blocks that compute the reader, with operands of the scan that it reads, too."""
+        out = self.parts.scan.outputs[0].slot
+        known: dict[Node, str] = {}
+        again: dict[int, str] = {}
+        for parameter, value in enumerate(reader.step.inputs):
+            if value.slot != out and value.slot not in made:
+                continue
+            node = read_in_scan(reader.region, parameter)
+            if node is None:
+                continue  # no element is read
+            name = "made"
+            if value.slot != out:
+                name = again.setdefault(value.slot, f"again{len(again)}")
+            known[node] = load(f"{name}.x[k]", node.dtype)
+        for slot, name in again.items():
+            region, output = made[slot]
+            blocks.append((region, region.computed({}, scan.width, {output: f"{name}.x[k]"})))
+        outputs = list(reader.region.outputs)
+        blocks.append((reader, reader.computed(known, scan.width, {}, outputs)))
+        return [
+            f"    {self._vector(made[slot][1].node, scan.width)} {name};"
+            for slot, name in again.items()
+        ]
+
+    def _wide(self) -> bool:
+        return any(region.config.elements > WIDE for region in self.regions)

@@ -1,0 +1,390 @@
+"""Launch scans together with the elementwise regions before and behind them.
+
+On a CUDA device a scan computes its operand where it would read it, and the region that reads its
+result where it would write it. Neither goes to memory: a running sum of `x * y` reads `x` and `y`
+and writes the sums.
+
+Before::
+
+    step  kernel  computes
+       0  fused   s2 = multiply of x, y
+       1  scan    s3 = cumsum of s2
+       2  fused   result 0 = tanh of s3
+
+After::
+
+    step  kernel      computes
+       0  scan_fused  result 0 = multiply of x, y, then cumsum, then tanh
+
+An operand that another step reads stays in memory, unless that step is the region behind, which
+then computes it again. Where several blocks share a line they read it twice: an expression of more
+operands than that saves is left alone.
+
+Numerics: `exact`: the operand is rounded to its dtype, and sums are not contracted with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ...codegen.c.scalar import storage_type
+from ...codegen.cuda.generated import kernels_of
+from ...codegen.cuda.scan_cuts import cut_of_scan
+from ...codegen.cuda.scan_parts import read_in_scan, refusal_in_scan
+from ...codegen.cuda.scanning_code import operand_type
+from ...codegen.region.parts import Region
+from ...codegen.steps import bodies_of
+from ...ir.plan import Place, Plan, Role, Step, Value
+from ...ir.records import record
+from ...ir.target import Target
+from ..report import Record
+from .bodies import Slots, only, with_lifetimes
+
+__all__ = ["fuse_scans"]
+
+OPERAND = "compute a scan's operand in its kernel"
+READER = "compute what reads a scan in its kernel"
+READ_TWICE = 3  # times the operand's bytes: a shared line writes it once and reads it twice
+
+
+def fuse_scans(plan: Plan, target: Target, notes: Record) -> Plan:
+    """Return a plan with sizes in which scans are launched with the regions around them.
+
+    Parameters
+    ----------
+    plan
+        Its arena is not laid out yet.
+    target
+        What it is for; plans for the CPU stay as they are.
+    notes
+        Where hits and refusals are noted.
+    """
+    if target.device == "cpu" or not any(step.role is Role.SCAN for step in plan.steps):
+        return plan
+    return _Fusion(plan, target, notes).result()
+
+
+@record(frozen=True, eq=False)
+class _Body:
+    """One body of a fused step, as a step of its own.
+
+    Attributes
+    ----------
+    whole, number
+        The step, and which of its bodies.
+    step
+        Of that body alone.
+    shared
+        A step that reads its result beside the scan, or None.
+    """
+
+    whole: Step
+    number: int
+    step: Step
+    shared: Step | None = None
+
+
+class _Fusion:
+    """The steps and slots of a plan while steps are put together."""
+
+    def __init__(self, plan: Plan, target: Target, notes: Record) -> None:
+        self.plan, self.target, self.notes = plan, target, notes
+        self.slots = Slots(plan)
+        self.steps = list(plan.steps)
+        self.origins = list(range(len(plan.steps)))  # the place of each among the plan's steps
+        self.changed = False
+
+    def result(self) -> Plan:
+        for step in self.plan.steps:
+            if step.role is Role.SCAN and int(step.outputs[0].type.size):
+                self._fuse(step)
+        if not self.changed:
+            return self.plan
+        places = [
+            max(0, sum(origin <= old for origin in self.origins) - 1)
+            for old in range(len(self.plan.steps))
+        ]
+        commit = sum(origin < self.plan.commit for origin in self.origins)
+        return with_lifetimes(self.plan, self.steps, self.slots.all, places, commit)
+
+    def _fuse(self, scan: Step) -> None:
+        producers = self._producers(scan)
+        found, chosen = None, [body for body in producers if body.shared is None]
+        readers = self._readers(scan.outputs[0].slot, self._place(scan))
+        behind = self.steps[readers[0]] if readers else None
+        if behind is not None and behind.role is Role.REGION:
+            with_shared = [body for body in producers if body.shared in (None, behind)]
+            reason = ""
+            for bodies in (with_shared, chosen)[: 1 + (with_shared != chosen)]:
+                result = self._reader(scan, bodies, readers)
+                if isinstance(result, str):
+                    reason = reason or result
+                else:
+                    found, chosen = result, bodies
+                    break
+            if found is None:
+                self.notes.refuse(READER, scan.node, reason)
+        for body in producers:
+            if body not in chosen:
+                self.notes.refuse(OPERAND, scan.node, "another step reads it, too")
+        if not chosen and found is None:
+            return
+        place, reader, kept = found or (self._place(scan), None, True)
+        if chosen:
+            self.notes.hit(OPERAND, len(chosen))
+        if reader is not None:
+            self.notes.hit(READER)
+        launch = self._joined(scan, chosen, reader, kept)
+        self._replaced(scan, [*chosen, *([] if reader is None else [reader])], launch, place)
+        self.changed = True
+
+    # ---- Places
+
+    def _place(self, step: Step) -> int:
+        return next(i for i, other in enumerate(self.steps) if other is step)
+
+    def _readers(self, slot: int, after: int) -> list[int]:
+        """Return the places of the steps that read what a step has written into a slot."""
+        places = []
+        for k in range(after + 1, len(self.steps)):
+            if slot in _read(self.steps[k]):
+                places.append(k)
+            if slot in _written(self.steps[k]):
+                break
+        return places
+
+    def _leaves(self, slot: int) -> bool:
+        """Return whether a slot's content is seen outside of the steps."""
+        fetched = any(value.slot == slot for value in self.plan.fetches)
+        return fetched or self.slots.all[slot].place is not Place.ARENA
+
+    def _commits(self, first: int, last: int) -> bool:
+        """Return whether the commit point is between two places."""
+        return self.origins[first] < self.plan.commit <= self.origins[last]
+
+    # ---- What makes operands
+
+    def _producers(self, scan: Step) -> list[_Body]:
+        at = self._place(scan)
+        wanted: dict[tuple[int, int], set[int]] = {}
+        for slot in dict.fromkeys(_read(scan)):
+            makers = [j for j in range(at) if slot in _written(self.steps[j])]
+            if makers and self.steps[makers[-1]].role is Role.REGION:
+                whole = self.steps[makers[-1]]
+                number, _ = _body_of(whole, slot, results=True)
+                wanted.setdefault((makers[-1], number), set()).add(slot)
+        bodies: list[_Body] = []
+        for (j, number), slots in wanted.items():
+            whole = self.steps[j]
+            step = only(whole, [number], self.slots, self.plan.threads)
+            shared = self._operand(scan, at, j, step, slots)
+            if isinstance(shared, str):
+                self.notes.refuse(OPERAND, scan.node, shared)
+            else:
+                bodies.append(_Body(whole, number, step, *shared))
+        return bodies
+
+    def _operand(
+        self, scan: Step, at: int, j: int, step: Step, slots: set[int]
+    ) -> tuple[Step | None] | str:
+        """Return a step that also reads the operand, in a tuple; or why the scan cannot make it."""
+        if any(value.slot not in slots for value in step.outputs):
+            return "the region that makes it has other results"
+        if reason := refusal_in_scan(step):
+            return reason
+        if any(self._leaves(slot) for slot in slots):
+            return "it is an output, or a variable"
+        attrs, out = scan.node.attrs, scan.outputs[0]
+        cut = cut_of_scan(
+            scan.node.op, out.type, attrs["axis"], attrs["reverse"], self.target.multiprocessors
+        )
+        if any(storage_type(v.type.dtype) != operand_type(cut.scan) for v in step.outputs):
+            return f"kernels of regions compute no {step.outputs[0].type.dtype.name}"
+        others = {k for slot in slots for k in self._readers(slot, j) if k != at}
+        if len(others) > 1 or any(k < at for k in others):
+            return "other steps read it, too"
+        if self._commits(j, at) and self.plan.guard:
+            return "nan='raise' checks new values between the two"
+        if any(_read(step) & _written(other) for other in self.steps[j + 1 : at]):
+            return "what it is computed of is overwritten before the scan"
+        if not _in_step(step, scan.outputs):
+            return "the scan would overwrite what it is computed of"
+        made = sum(int(value.type.bytes) for value in step.outputs)
+        read = self.slots.number(step.bytes) - made
+        if cut.shares > 1 and read > READ_TWICE * made:
+            return "several blocks share a line, and would read what it is computed of twice"
+        return (self.steps[min(others)] if others else None,)
+
+    # ---- What reads results
+
+    def _reader(
+        self, scan: Step, producers: Sequence[_Body], readers: Sequence[int]
+    ) -> tuple[int, _Body, bool] | str:
+        """Return where a scan is launched with what reads it, that, and whether it is kept.
+
+        Parameters
+        ----------
+        scan, producers
+            What is launched together.
+        readers
+            The places of what reads the scan; the first is a region.
+
+        Returns
+        -------
+        tuple or str
+            Or the reason why it is not launched so.
+        """
+        at, r, out = self._place(scan), readers[0], scan.outputs[0].slot
+        whole = self.steps[r]
+        number, several = _body_of(whole, out, results=False)
+        if several:
+            return "several bodies of a step read it"
+        step = only(whole, [number], self.slots, self.plan.threads)
+        if reason := refusal_in_scan(step):
+            return reason
+        again = {v.slot for body in producers if body.shared is not None for v in body.step.outputs}
+        if _body_slots(whole, number) & again != _read(whole) & again:
+            return "another body of the step reads the operand"
+        if not all(_elementwise(step, slot) for slot in {out, *again} & _read(step)):
+            return "the region that reads it does not go through it element by element"
+        over = out in _written(step)
+        kept = self._leaves(out) or len(readers) > 1
+        if over and kept:
+            return "the region that reads it overwrites what is read later"
+        before = [body.step for body in producers]
+        if not all(_in_step(part, step.outputs) for part in (*before, scan)):
+            return "the region that reads it would overwrite what the scan is computed of"
+        between = self.steps[at + 1 : r]
+        inside = {out, *again}
+        mine = _read(step) - inside
+        up = not self._commits(at, r) and not any(
+            mine & _written(other) or _written(step) & (_read(other) | _written(other))
+            for other in between
+        )
+        if up:
+            return at, _Body(whole, number, step), kept
+        sources = {slot for part in (*before, scan) for slot in _read(part)}
+        sources -= {value.slot for part in before for value in part.outputs} - {
+            slot for part in before for slot in _read(part)
+        }
+        down = not (self._commits(at, r) and self.plan.guard) and not any(
+            sources & _written(other) or out in _read(other) | _written(other)
+            for other in between
+        )
+        if down:
+            return r, _Body(whole, number, step), kept
+        return "steps between the two use the same memory"
+
+    # ---- One launch
+
+    def _joined(
+        self, scan: Step, producers: Sequence[_Body], reader: _Body | None, kept: bool
+    ) -> Step:
+        """Return the launch of a scan and the regions around it."""
+        behind = [] if reader is None else [reader.step]
+        parts = (*(body.step for body in producers), scan, *behind)
+        inputs: dict[int, Value] = {}
+        made: dict[int, int] = {}
+        moved = flops = 0
+        for part in parts:
+            moved += self.slots.number(part.bytes)
+            flops += self.slots.number(part.flops)
+            for slot, value in {value.slot: value for value in part.inputs}.items():
+                if slot in made or slot in inputs:
+                    moved -= int(value.type.bytes)  # it is there
+                else:
+                    inputs[slot] = value
+            made |= {value.slot: int(value.type.bytes) for value in part.outputs}
+        outputs = {v.slot: v for v in (*(scan.outputs if kept else ()), *_outputs(reader))}
+        moved -= sum(size for slot, size in made.items() if slot not in outputs)
+        return replace(
+            scan, family=self.target.with_role(Role.FUSED_SCAN), inputs=tuple(inputs.values()),
+            outputs=tuple(outputs.values()), bytes=max(0, moved), flops=flops, workspace=None,
+            parts=parts, origin=None,
+        )
+
+    def _replaced(
+        self, scan: Step, bodies: Sequence[_Body], launch: Step, place: int
+    ) -> None:
+        """Put a launch at a place, and take away what it computes."""
+        taken: dict[int, list[int]] = {}
+        for body in bodies:
+            taken.setdefault(id(body.whole), []).append(body.number)
+        steps: list[Step] = []
+        origins: list[int] = []
+        for k, (step, origin) in enumerate(zip(self.steps, self.origins, strict=True)):
+            kept: list[Step] = [] if step is scan else [step]
+            if id(step) in taken:
+                count = len(bodies_of(step))
+                rest = [n for n in range(count) if n not in taken[id(step)]]
+                kept = [only(step, rest, self.slots, self.plan.threads)] if rest else []
+            if k == place:
+                kept = [launch, *kept]
+            steps += kept
+            origins += [origin] * len(kept)
+        self.steps, self.origins = steps, origins
+
+
+def _outputs(body: _Body | None) -> tuple[Value, ...]:
+    return () if body is None else body.step.outputs
+
+
+def _read(step: Step) -> set[int]:
+    return {value.slot for value in step.inputs}
+
+
+def _written(step: Step) -> set[int]:
+    return {*(value.slot for value in step.outputs), *step.scratch}
+
+
+def _slots_of_bodies(step: Step, results: bool) -> list[set[int]]:
+    """Return the slots that each body of a fused step writes, or reads."""
+    values, at, slots = step.outputs if results else step.inputs, 0, []
+    for body in bodies_of(step):
+        count = len(body.outputs if results else body.inputs)
+        slots.append({value.slot for value in values[at : at + count]})
+        at += count
+    return slots
+
+
+def _body_slots(step: Step, number: int) -> set[int]:
+    return _slots_of_bodies(step, results=False)[number]
+
+
+def _body_of(step: Step, slot: int, results: bool) -> tuple[int, bool]:
+    """Return the first body of a fused step that writes, or reads, a slot; and if others do."""
+    numbers = [n for n, slots in enumerate(_slots_of_bodies(step, results)) if slot in slots]
+    return numbers[0], len(numbers) > 1
+
+
+def _region(step: Step) -> Region:
+    (body,) = bodies_of(step)
+    kernels = kernels_of(body)
+    assert kernels is not None
+    return kernels.region
+
+
+def _elementwise(step: Step, slot: int) -> bool:
+    """Return whether a region reads a slot element by element, in the order of its loops."""
+    region = _region(step)
+    places = [k for k, value in enumerate(step.inputs) if value.slot == slot]
+    return all(
+        read_in_scan(region, place) is not None
+        for place in places
+        if any(place in access.parameters for access in region.accesses.values())
+    )
+
+
+def _in_step(step: Step, outputs: Iterable[Value]) -> bool:
+    """Return whether results may be written over what a part reads: element by element, or not."""
+    over = {value.slot: value for value in outputs}
+    for value in step.inputs:
+        written = over.get(value.slot)
+        if written is None:
+            continue
+        if written.type.dtype.itemsize != value.type.dtype.itemsize:
+            return False
+        if step.role is Role.REGION and not _elementwise(step, value.slot):
+            return False
+    return True

@@ -58,6 +58,24 @@ def compared(
         assert any(step.role is Role.FUSED_SCAN for step in steps), what
 
 
+def few() -> None:
+    """One program of each kind."""
+    compared("rows", {"x": (2, 5001), "y": (2, 5001)}, lambda x, y: _exclusive(x * y), 1, calls=3)
+    compared("16 bits", {"h": (9, 70), "w": (70,)}, lambda h, w: [h * w, _sums(h * w)], 1, calls=3)
+    compared(
+        "columns", {"x": (40, 37), "w": (37,)},
+        lambda x, w: mg.cumsum(x * w, 0, reverse=True) * x + w, 1, calls=3,
+    )  # fmt: skip
+    compared(
+        "a gradient", {"x": (3, 70), "y": (3, 70)},
+        lambda x, y: mg.grad(mg.sum(mg.cumsum(mg.sin(x) * y, 1) ** 2), [x, y]), 2, calls=3,
+    )  # fmt: skip
+    compared(
+        "a recurrence", {"x": (3, 70), "y": (3, 70)},
+        lambda x, y: mg.linear_recurrence(mg.sigmoid(x), _noise((3, 70)) * y, 1), 1, calls=3,
+    )  # fmt: skip
+
+
 def rows() -> None:
     """Along the last axis: short rows, rows of several tiles, rows that blocks share."""
     for shape in ((5, 64), (3, 9001), (300, 7), (2, 4099, 3), (41,)):
@@ -117,6 +135,25 @@ def others() -> None:
         lambda x, y: mg.grad(mg.sum(mg.cumsum(mg.sin(x) * y, 1) ** 2), [x, y]), 2,
     )  # fmt: skip
     compared("read twice", {"x": shape}, lambda x: _twice(mg.exp(x)), None)
+    compared("an output", {"x": shape}, lambda x: [mg.exp(x), mg.cumsum(mg.exp(x), 1)], 1)
+    compared("of two scans", {"x": shape}, lambda x: [mg.cumsum(x * x, 1), mg.cummax(x * x, 0)], 2)
+    compared(
+        "shared lines", {"x": (1, 30011), "y": (1, 30011)},
+        lambda x, y: [x * y, mg.cumsum(x * y, 1) - x * y], 1,
+    )  # fmt: skip
+    compared(
+        "several results", {"x": shape, "y": shape},
+        lambda x, y: [mg.cumsum(mg.exp(x), 1), mg.cumsum(x * y, 0)], 2,
+    )  # fmt: skip
+    compared(
+        "a gradient of exponents", {"x": shape, "y": shape},
+        lambda x, y: mg.grad(mg.sum(mg.cumlogsumexp(x * y, 1)), [x, y]), None,
+    )  # fmt: skip
+    compared(
+        "a gradient of products", {"x": shape},
+        lambda x: mg.grad(mg.sum(mg.cumprod(1 + 0.01 * x, 1) ** 2), [x]), None,
+    )  # fmt: skip
+    compared("draws", {"x": shape}, lambda x: mg.cumsum(_noise(shape) * x, 1) - x, None)
     compared("a view", {"x": (7, 1501)}, lambda x: mg.cumsum(x[:, 1:] * 2, 1), 1)
     compared("turned", {"x": (70, 60)}, lambda x: mg.cumsum(mg.transpose(x) * 2, 1), None)
     compared("nothing", {"x": (0, 5)}, lambda x: mg.cumsum(x * 2, 1), None)
@@ -125,6 +162,10 @@ def others() -> None:
 
 def _sums(x: Any, reverse: bool = False) -> Any:
     return mg.cumsum(x, min(1, x.ndim - 1), reverse=reverse)
+
+
+def _noise(shape: Any) -> Any:
+    return mg.random.normal(shape, key=mg.random.key(3))
 
 
 def _exclusive(x: Any) -> Any:
@@ -140,11 +181,10 @@ def _twice(x: Any) -> list[Any]:
 
 
 def main() -> int:
-    """Run all."""
+    """Run all, or a program of each kind where an argument says "few"."""
     warnings.simplefilter("ignore", mg.errors.FallbackWarning)
-    rows()
-    columns()
-    others()
+    for part in (few,) if "few" in sys.argv else (rows, columns, others):
+        part()
     print("all right")
     return 0
 

@@ -23,7 +23,7 @@ from .launch_config import WIDE, LaunchConfig
 from .scan_cuts import cut_of_scan
 from .scanning_code import WORDS, Scan, Transfer, scan_source
 
-__all__ = ["FusedScan", "ScanParts", "kept_of", "parts_of_scan", "read_in_scan", "refusal_in_scan"]
+__all__ = ["FusedScan", "ScanParts", "parts_of_scan", "read_in_scan", "refusal_in_scan"]
 
 HELD = 32  # registers of a thread for elements that are on their way
 USUAL = 16  # as many as a plain scan has
@@ -56,12 +56,14 @@ def parts_of_scan(parts: Sequence[Step]) -> ScanParts:
     return ScanParts(tuple(parts[:place]), parts[place], reader)
 
 
-def kept_of(step: Step) -> bool:
-    """Return whether a launch writes the scan's own result, and not only what reads it."""
-    parts = parts_of_scan(step.parts)
-    out = parts.scan.outputs[0].slot
-    over = parts.reader is not None and any(v.slot == out for v in parts.reader.outputs)
-    return not over and any(value.slot == out for value in step.outputs)
+def _written(step: Step) -> list[set[int]]:
+    """Return the slots that each part of a launch writes to memory, and no later part over them."""
+    last = {value.slot: n for n, part in enumerate(step.parts) for value in part.outputs}
+    seen = {value.slot for value in step.outputs}
+    return [
+        {v.slot for v in part.outputs if v.slot in seen and last[v.slot] == n}
+        for n, part in enumerate(step.parts)
+    ]
 
 
 def refusal_in_scan(step: Step) -> str:
@@ -159,6 +161,7 @@ class _Part:
         width: int,
         staged: Mapping[Output, str],
         outputs: Sequence[Output] = (),
+        where: str = "",
     ) -> list[str]:
         """Return the lines that compute `width` neighbours.
 
@@ -170,12 +173,14 @@ class _Part:
             How many.
         staged
             Where results go, other than to memory.
-        outputs
-            Those that are written.
+        outputs, where
+            Those that are written, and the condition under which.
         """
         self.code.scope = dict(known)
         top = self.code.top()
-        work = self.code.elements(self.nodes, [], outputs, width, {}, staged=staged)
+        work = self.code.elements(
+            self.nodes, [], outputs, width, {}, mine=where, staged=staged
+        )
         self.code.scope = {}
         return [*self.place(), *top, *work]
 
@@ -199,23 +204,21 @@ class FusedScan:
 
     Parameters
     ----------
-    parts
-        As a launch has them.
+    step
+        The launch.
     sizes
         The size of every dimension.
     multiprocessors
         Of the device.
-    kept
-        Whether the scan's own result is written, too.
     most
         How many neighbours may be moved at once.
     """
 
     def __init__(
-        self, parts: Sequence[Step], sizes: Mapping[str, int], multiprocessors: int, kept: bool,
-        most: int = 16,
+        self, step: Step, sizes: Mapping[str, int], multiprocessors: int, most: int = 16
     ) -> None:
-        self.parts = parts_of_scan(parts)
+        self.parts = parts_of_scan(step.parts)
+        self.written = _written(step)
         scan = self.parts.scan
         out, attrs = scan.outputs[0], scan.node.attrs
         cut = cut_of_scan(
@@ -225,7 +228,7 @@ class FusedScan:
         self.regions = [_Part(step, sizes, multiprocessors) for step in steps]
         width = min([most, cut.scan.width, *(r.width(cut.scan.width) for r in self.regions)])
         self.cut = cut.moving(width)
-        self.transfer = self._transfer(self.cut.scan, kept)
+        self.transfer = self._transfer(self.cut.scan)
         self.source = scan_source(self.cut.scan, self.transfer)
         self.words = WORDS + sum(region.words for region in self.regions)
 
@@ -234,8 +237,9 @@ class FusedScan:
         """How the kernels' names begin."""
         return self.cut.scan.name + self.transfer.key
 
-    def _transfer(self, scan: Scan, kept: bool) -> Transfer:
+    def _transfer(self, scan: Scan) -> Transfer:
         width, count = scan.width, len(self.parts.producers)
+        out = self.parts.scan.outputs[0].slot
         made: dict[int, tuple[_Part, Output]] = {}  # by slot
         for region in self.regions[:count]:
             for output in region.region.outputs:
@@ -276,8 +280,9 @@ class FusedScan:
         }
         return Transfer(
             members, texts["bring"], "\n".join([*take, texts["take"]]).strip("\n"),
-            "\n".join([*give, texts["give"]]).strip("\n"), plain, kept,
-            self._blocks(scan, plain, early), self._wide(),
+            "\n".join([*give, texts["give"]]).strip("\n"), plain,
+            out in self.written[len(self.parts.producers)], self._blocks(scan, plain, early),
+            self._wide(),
         )
 
     # ---- Operands
@@ -323,7 +328,9 @@ class FusedScan:
     ) -> list[tuple[_Part, list[str]]]:
         """Return the blocks that compute operands into a place for each."""
         staged = {output: place.format(mine[0]) for output, mine in operands.items() if mine}
-        lines = region.computed(known, width, staged)
+        written = self.written[self.regions.index(region)]
+        outputs = [o for o in operands if region.step.outputs[o.position].slot in written]
+        lines = region.computed(known, width, staged, outputs, "writes")
         for mine in operands.values():
             for other in mine[1:]:
                 again = place.removesuffix(".x[k]")
@@ -346,6 +353,8 @@ class FusedScan:
         for parameter, value in enumerate(reader.step.inputs):
             if value.slot != out and value.slot not in made:
                 continue
+            if value.slot != out and any(value.slot in slots for slots in self.written[:-1]):
+                continue  # this thread has written it
             node = read_in_scan(reader.region, parameter)
             if node is None:
                 continue  # no element is read

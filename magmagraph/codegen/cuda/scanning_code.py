@@ -82,7 +82,7 @@ class Transfer(NamedTuple):
     """How a scan's elements come from memory, and what becomes of its results, in C.
 
     The lines know ``v``, the arguments of the kernel, and ``at``, the place of the first of WIDTH
-    adjacent elements among all.
+    adjacent elements among all; those that bring and take also whether the kernel ``writes``.
 
     Attributes
     ----------
@@ -252,6 +252,7 @@ struct S {{ {members} }};
 _ARGUMENTS = """
     S *parts = (S *)arguments.v[3];
     const int64_t outer = arguments.v[4], count = arguments.v[5], inner = arguments.v[6];
+    constexpr bool writes = WRITES;  // whether all is written, not only what a part combines to
     const int64_t shares = arguments.v[7], rows_of_share = arguments.v[8], slabs = arguments.v[9];
     mg_begin();
 """
@@ -314,7 +315,7 @@ CARRY
             const int i = (k * THREADS + thread) * WIDTH;
             if (i >= size) continue;
             V to[OPERANDS];
-            take(arguments.v, start + i, some[k], to);
+            take(arguments.v, start + i, some[k], to, writes);
 #pragma unroll
             for (int j = 0; j < WIDTH; j++)
                 for (int o = 0; o < OPERANDS; o++) tile[o][AT(i + j)] = to[o].x[j];
@@ -408,7 +409,7 @@ CARRY
             elements[i] = none();
             if (active && row < end) {
                 V to[OPERANDS];
-                take(arguments.v, base + PLACE(count, row, 1) * inner, some[i], to);
+                take(arguments.v, base + PLACE(count, row, 1) * inner, some[i], to, writes);
                 elements[i] = element(to[0].x[0], to[OPERANDS - 1].x[0], row == 0);
                 mine = then(mine, elements[i]);
             }
@@ -444,7 +445,7 @@ _LINES_LOAD = r"""
     _Pragma("unroll") for (int k = 0; k < ITEMS / WIDTH; k++) { \
         const int i = (k * THREADS + thread) * WIDTH; \
         if (i >= size) continue; \
-        bring(arguments.v, start + i, some[k]); \
+        bring(arguments.v, start + i, some[k], writes); \
     } }
 """
 
@@ -452,7 +453,7 @@ _COLUMNS_LOAD = r"""
 #define LOAD(start) _Pragma("unroll") for (int i = 0; i < ITEMS; i++) { \
     const int64_t row = (start) + segment * ITEMS + i; \
     if (active && row < end) { \
-        bring(arguments.v, base + PLACE(count, row, 1) * inner, some[i]); \
+        bring(arguments.v, base + PLACE(count, row, 1) * inner, some[i], writes); \
     } }
 """
 
@@ -493,10 +494,11 @@ def _transfers(scan: Scan, transfer: Transfer) -> str:
     bring = [f"held.x{o} = *(const V *)((const T *)v[{o}] + at);" for o in plain]
     take = [f"to[{o}] = held.x{o};" for o in plain]
     give = ["*(V *)((T *)v[2] + at) = made;"] if transfer.kept else []
+    place = "const int64_t *v, int64_t at"
     functions = [
-        ("bring(const int64_t *v, int64_t at, Held &held)", bring, transfer.bring),
-        ("take(const int64_t *v, int64_t at, const Held &held, V *to)", take, transfer.take),
-        ("give(const int64_t *v, int64_t at, const V &made)", give, transfer.give),
+        (f"bring({place}, Held &held, bool writes)", bring, transfer.bring),
+        (f"take({place}, const Held &held, V *to, bool writes)", take, transfer.take),
+        (f"give({place}, const V &made)", give, transfer.give),
     ]
     text = f"typedef {'long long' if transfer.wide else 'int'} idx;\n"
     text += f"struct Held {{\n{members}}};\n"
@@ -524,6 +526,7 @@ def scan_source(scan: Scan, transfer: Transfer = PLAIN) -> str:
         code = kernel
         for key, part in zip(("CARRY", "STORE", "LAST"), parts, strict=True):
             code = code.replace(f"\n{key}\n", f"\n{part}\n")
-        code = code.replace("ARGUMENTS", _ARGUMENTS).replace("        SHARE\n", _SHARE)
+        arguments = _ARGUMENTS.replace("WRITES", "true" if name == "apply" else "false")
+        code = code.replace("ARGUMENTS", arguments).replace("        SHARE\n", _SHARE)
         text += code.replace("NAME", f"{scan.name}{transfer.key}_{name}")
     return text

@@ -16,9 +16,9 @@ After::
     step  kernel      computes
        0  scan_fused  result 0 = multiply of x, y, then cumsum, then tanh
 
-An operand that another step reads stays in memory, unless that step is the region behind, which
-then computes it again. Where several blocks share a line they read it twice: an expression of more
-operands than that saves is left alone.
+An operand that others read is written beside the scan, unless that is only the region behind, which
+computes it again. Where several blocks share a line they read it twice: an expression
+of more operands than that saves is left alone.
 
 Numerics: `exact`: the operand is rounded to its dtype, and sums are not contracted with it.
 """
@@ -45,7 +45,8 @@ __all__ = ["fuse_scans"]
 
 OPERAND = "compute a scan's operand in its kernel"
 READER = "compute what reads a scan in its kernel"
-READ_TWICE = 3  # times the operand's bytes: a shared line writes it once and reads it twice
+TWICE = 2  # times that a line which blocks share is read
+MOST = 5  # times an operand's bytes that a region moves whose results others read, too
 
 
 def fuse_scans(plan: Plan, target: Target, notes: Record) -> Plan:
@@ -75,14 +76,14 @@ class _Body:
         The step, and which of its bodies.
     step
         Of that body alone.
-    shared
-        A step that reads its result beside the scan, or None.
+    written
+        The slots of results that are written, since others read them.
     """
 
     whole: Step
     number: int
     step: Step
-    shared: Step | None = None
+    written: frozenset[int] = frozenset()
 
 
 class _Fusion:
@@ -110,13 +111,12 @@ class _Fusion:
 
     def _fuse(self, scan: Step) -> None:
         producers = self._producers(scan)
-        found, chosen = None, [body for body in producers if body.shared is None]
+        found, chosen = None, self._with_written(scan, producers, None)
         readers = self._readers(scan.outputs[0].slot, self._place(scan))
         behind = self.steps[readers[0]] if readers else None
         if behind is not None and behind.role is Role.REGION:
-            with_shared = [body for body in producers if body.shared in (None, behind)]
             reason = ""
-            for bodies in (with_shared, chosen)[: 1 + (with_shared != chosen)]:
+            for bodies in (self._with_written(scan, producers, behind), chosen):
                 result = self._reader(scan, bodies, readers)
                 if isinstance(result, str):
                     reason = reason or result
@@ -125,9 +125,6 @@ class _Fusion:
                     break
             if found is None:
                 self.notes.refuse(READER, scan.node, reason)
-        for body in producers:
-            if body not in chosen:
-                self.notes.refuse(OPERAND, scan.node, "another step reads it, too")
         if not chosen and found is None:
             return
         place, reader, kept = found or (self._place(scan), None, True)
@@ -178,43 +175,89 @@ class _Fusion:
         for (j, number), slots in wanted.items():
             whole = self.steps[j]
             step = only(whole, [number], self.slots, self.plan.threads)
-            shared = self._operand(scan, at, j, step, slots)
-            if isinstance(shared, str):
-                self.notes.refuse(OPERAND, scan.node, shared)
+            if reason := self._operand_refusal(scan, at, j, step, slots):
+                self.notes.refuse(OPERAND, scan.node, reason)
             else:
-                bodies.append(_Body(whole, number, step, *shared))
+                bodies.append(_Body(whole, number, step))
         return bodies
 
-    def _operand(
+    def _with_written(
+        self, scan: Step, producers: Sequence[_Body], behind: Step | None
+    ) -> list[_Body]:
+        """Return producers with the slots that they have to write.
+
+        What only a region behind reads, in the same launch, it computes again.
+        """
+        bodies = []
+        for body in producers:
+            made = [value.slot for value in body.step.outputs]
+            written = self._seen(scan, body.whole, made, None)
+            if behind is not None and self._is_quick(body.step):
+                if not self._seen(scan, body.whole, made, behind):
+                    written = frozenset()
+            bodies.append(replace(body, written=written))
+        return bodies
+
+    def _seen(
+        self, scan: Step, maker: Step, slots: Iterable[int], behind: Step | None
+    ) -> frozenset[int]:
+        """Return the slots that others read than a scan and the region behind it."""
+        j = self._place(maker)
+        return frozenset(
+            slot for slot in slots
+            if self._leaves(slot)
+            or any(
+                self.steps[k] is not scan and self.steps[k] is not behind
+                for k in self._readers(slot, j)
+            )
+        )
+
+    def _is_quick(self, step: Step) -> bool:
+        """Return whether computing a region again reads little."""
+        made = sum(int(value.type.bytes) for value in step.outputs)
+        return self.slots.number(step.bytes) - made <= TWICE * made
+
+    def _operand_refusal(
         self, scan: Step, at: int, j: int, step: Step, slots: set[int]
-    ) -> tuple[Step | None] | str:
-        """Return a step that also reads the operand, in a tuple; or why the scan cannot make it."""
-        if any(value.slot not in slots for value in step.outputs):
-            return "the region that makes it has other results"
+    ) -> str:
+        """Return why a scan has to read its operand; empty where its kernel can compute it.
+
+        Parameters
+        ----------
+        scan, at
+            The scan, and its place.
+        j, step
+            The place of the region, and its step.
+        slots
+            What it makes for the scan.
+        """
         if reason := refusal_in_scan(step):
             return reason
-        if any(self._leaves(slot) for slot in slots):
-            return "it is an output, or a variable"
         attrs, out = scan.node.attrs, scan.outputs[0]
         cut = cut_of_scan(
             scan.node.op, out.type, attrs["axis"], attrs["reverse"], self.target.multiprocessors
         )
-        if any(storage_type(v.type.dtype) != operand_type(cut.scan) for v in step.outputs):
-            return f"kernels of regions compute no {step.outputs[0].type.dtype.name}"
-        others = {k for slot in slots for k in self._readers(slot, j) if k != at}
-        if len(others) > 1 or any(k < at for k in others):
-            return "other steps read it, too"
+        operands = [value for value in step.outputs if value.slot in slots]
+        if any(storage_type(v.type.dtype) != operand_type(cut.scan) for v in operands):
+            return f"kernels of regions compute no {operands[0].type.dtype.name}"
+        results = {value.slot for value in step.outputs}
+        between = self.steps[j + 1 : at]
+        if any((_read(other) | _written(other)) & results for other in between):
+            return "a step before the scan reads it, too"
         if self._commits(j, at) and self.plan.guard:
             return "nan='raise' checks new values between the two"
-        if any(_read(step) & _written(other) for other in self.steps[j + 1 : at]):
+        if any(_read(step) & _written(other) for other in between):
             return "what it is computed of is overwritten before the scan"
         if not _in_step(step, scan.outputs):
             return "the scan would overwrite what it is computed of"
-        made = sum(int(value.type.bytes) for value in step.outputs)
-        read = self.slots.number(step.bytes) - made
-        if cut.shares > 1 and read > READ_TWICE * made:
+        made = sum(int(value.type.bytes) for value in operands)
+        seen = self._seen(scan, self.steps[j], results, None)
+        read = self.slots.number(step.bytes) - sum(int(v.type.bytes) for v in step.outputs)
+        if cut.shares > 1 and read > (TWICE + (not seen)) * made:
             return "several blocks share a line, and would read what it is computed of twice"
-        return (self.steps[min(others)] if others else None,)
+        if seen and self.slots.number(step.bytes) > MOST * made:
+            return "the region that makes it has much else to read and to write"
+        return ""
 
     # ---- What reads results
 
@@ -243,7 +286,7 @@ class _Fusion:
         step = only(whole, [number], self.slots, self.plan.threads)
         if reason := refusal_in_scan(step):
             return reason
-        again = {v.slot for body in producers if body.shared is not None for v in body.step.outputs}
+        again = {v.slot for body in producers if not body.written for v in body.step.outputs}
         if _body_slots(whole, number) & again != _read(whole) & again:
             return "another body of the step reads the operand"
         if not all(_elementwise(step, slot) for slot in {out, *again} & _read(step)):
@@ -256,8 +299,7 @@ class _Fusion:
         if not all(_in_step(part, step.outputs) for part in (*before, scan)):
             return "the region that reads it would overwrite what the scan is computed of"
         between = self.steps[at + 1 : r]
-        inside = {out, *again}
-        mine = _read(step) - inside
+        mine = _read(step) - {out, *(v.slot for part in before for v in part.outputs)}
         up = not self._commits(at, r) and not any(
             mine & _written(other) or _written(step) & (_read(other) | _written(other))
             for other in between
@@ -296,7 +338,9 @@ class _Fusion:
                 else:
                     inputs[slot] = value
             made |= {value.slot: int(value.type.bytes) for value in part.outputs}
-        outputs = {v.slot: v for v in (*(scan.outputs if kept else ()), *_outputs(reader))}
+        written = [v for body in producers for v in body.step.outputs if v.slot in body.written]
+        written += [*(scan.outputs if kept else ()), *_outputs(reader)]
+        outputs = {value.slot: value for value in written}
         moved -= sum(size for slot, size in made.items() if slot not in outputs)
         return replace(
             scan, family=self.target.with_role(Role.FUSED_SCAN), inputs=tuple(inputs.values()),

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...codegen.cuda.generated import kernels_of
 from ...codegen.cuda.prelude import complete
-from ...codegen.cuda.scan_parts import FusedScan, kept_of
+from ...codegen.cuda.scan_parts import FusedScan
 from ...codegen.steps import bodies_of
 from ...errors import PlanError, message
 from ...ir.plan import GENERATED, Plan, Role
@@ -34,8 +34,7 @@ def source_of_step(plan: Plan, step: int, multiprocessors: int) -> str:
         )
     chosen = steps[step]
     if chosen.role is Role.FUSED_SCAN:
-        sizes = dict(plan.sizes or {})
-        fused = FusedScan(chosen.parts, sizes, multiprocessors, kept_of(chosen))
+        fused = FusedScan(chosen, dict(plan.sizes or {}), multiprocessors)
         return complete(fused.source, fused.words)
     regions = [part for part in chosen.parts or (chosen,) if part.role is Role.REGION]
     kernels = [kernels_of(body) for part in regions for body in bodies_of(part)]

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ....codegen.cuda.gathering_code import WIDEST
 from ....codegen.cuda.scan_cuts import ScanCut, cut_of_scan
-from ....codegen.cuda.scan_parts import FusedScan, kept_of
+from ....codegen.cuda.scan_parts import FusedScan
 from ....codegen.cuda.scanning_code import WORDS, scan_source
 from ....ir.plan import Step
 from ....ir.ranges import Touched
@@ -34,10 +35,9 @@ def scanning(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
 
 def fused_scanning(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     """Return what launches a scan with the regions around it, and the memory that it touches."""
-    kept, most = kept_of(step), 16
-    device = memory.device
+    most = WIDEST
     while True:
-        fused = FusedScan(step.parts, memory.sizes, device.multiprocessors, kept, most)
+        fused = FusedScan(step, memory.sizes, memory.device.multiprocessors, most)
         width = fused.cut.scan.width
         if width == 1 or all(_aligned(memory, part, width) for part in step.parts):
             break

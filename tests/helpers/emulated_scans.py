@@ -15,6 +15,7 @@ import emulated_cupy
 
 emulated_cupy.install()
 
+import cupy  # noqa: E402
 import numpy as np  # noqa: E402
 
 import magmagraph as mg  # noqa: E402
@@ -40,8 +41,10 @@ def compared(
     apart = mg.function(inputs, outputs, device="cuda", skip=("fuse_scans",), **options)
     host = mg.function(inputs, outputs, device="cpu", **options)
     several = isinstance(outputs, (list, tuple))
-    for _ in range(calls):
-        results = [f(*feeds) for f in (fused, apart)]
+    for number in range(calls):
+        # From the host, and where they lie on the device, each time elsewhere.
+        places = [cupy.asarray(array.copy()) for array in feeds] if number % 2 else feeds
+        results = [f(*places) for f in (fused, apart)]
         one, other = ([a.get() for a in (r if several else [r])] for r in results)
         expected = host(*feeds)
         for first, second, third in zip(

@@ -7,15 +7,18 @@ dtype that memory would have held: the scan combines what it would have read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ...ir.graph import Node
 from ...ir.plan import Role, Step
 from ...ir.records import record
+from ...ir.types import Type
 from ..c.scalar import load, storage_type
 from ..c.text import indent
 from ..region.analysis import Output, Region
-from ..steps import bodies_of
+from ..region.axes import concrete
+from ..steps import bodies_of, shape_of
 from .cuda_code import CudaCode
 from .generated import kernels_of, refusal_of
 from .kernels import RegionKernels
@@ -111,12 +114,16 @@ class _Part:
     ----------
     step
         Of one body.
+    scanned
+        The type of the scan's result.
     sizes, multiprocessors
         See `LaunchConfig`.
     """
 
-    def __init__(self, step: Step, sizes: Mapping[str, int], multiprocessors: int) -> None:
-        self.step = step
+    def __init__(
+        self, step: Step, scanned: Type, sizes: Mapping[str, int], multiprocessors: int
+    ) -> None:
+        self.step, self.scanned = step, scanned
         (body,) = bodies_of(step)
         kernels = kernels_of(body)
         assert kernels is not None
@@ -126,6 +133,7 @@ class _Part:
         self.config = LaunchConfig(kernels, sizes, 1, multiprocessors)
         self.nodes = self.code.walk.passes[0]
         self.first = 0  # the place of its first argument
+        self.axis = -1  # the scanned one, where a thread knows its place along axes
 
     def width(self, most: int) -> int:
         """Return how many neighbours its operands and results can be moved by, `most` at most."""
@@ -151,9 +159,40 @@ class _Part:
         return [self.config.number(what, where) for what, where in self.code.numbers]
 
     def place(self) -> list[str]:
-        """Return the lines that compute the positions along the loops from ``at``."""
-        depth = self.region.depth
-        return ["idx rest = (idx)at;", *self.code.decode("rest", range(depth))]
+        """Return the lines that compute the positions along the loops.
+
+        They take ``at`` apart, which costs a division for each loop but the first; or what a
+        thread knows of its place, where loops end before and behind the scanned axis.
+        """
+        loops = list(range(self.region.depth))
+        pieces = [("at", loops)]
+        ends = self._ends() if self.axis >= 0 else []
+        if ends:
+            before = [loop for loop in loops if ends[loop] < self.axis]
+            along = [loop for loop in loops if ends[loop] == self.axis]
+            behind = [loop for loop in loops if ends[loop] > self.axis]
+            whole = math.prod(shape_of(self.scanned)[: self.axis]) == 1
+            first = ends[before[-1]] == self.axis - 1 if before else whole
+            if along and first:
+                pieces = [("slab", before), ("row", along), ("column", behind)]
+            elif along:
+                pieces = [("slab * v[5] + row", [*before, *along]), ("column", behind)]
+            elif first:
+                pieces = [("slab", before), ("row * v[6] + column", behind)]
+        lines: list[str] = []
+        for number, (expression, part) in enumerate(pieces):
+            if part:
+                lines.append(f"idx rest{number} = (idx)({expression});")
+                lines += self.code.decode(f"rest{number}", part)
+        return lines
+
+    def _ends(self) -> list[int]:
+        """Return the last axis of each loop, by a result of the scan's shape; none without one."""
+        shape = shape_of(self.scanned)
+        for output in self.region.outputs:
+            if concrete(output.node.shape, self.config.sizes) == shape:
+                return [axis for axis in output.axes[: self.region.depth] if axis is not None]
+        return []
 
     def computed(
         self,
@@ -225,7 +264,10 @@ class FusedScan:
             scan.node.op, out.type, attrs["axis"], attrs["reverse"], multiprocessors
         )
         steps = [*self.parts.producers, *filter(None, (self.parts.reader,))]
-        self.regions = [_Part(step, sizes, multiprocessors) for step in steps]
+        self.regions = [_Part(one, out.type, sizes, multiprocessors) for one in steps]
+        if cut.scan.columns:
+            for region in self.regions:
+                region.axis = attrs["axis"]
         width = min([most, cut.scan.width, *(r.width(cut.scan.width) for r in self.regions)])
         self.cut = cut.moving(width)
         self.transfer = self._transfer(self.cut.scan)

@@ -82,7 +82,8 @@ class Transfer(NamedTuple):
     """How a scan's elements come from memory, and what becomes of its results, in C.
 
     The lines know ``v``, the arguments of the kernel, and ``at``, the place of the first of WIDTH
-    adjacent elements among all; those that bring and take also whether the kernel ``writes``.
+    adjacent elements among all; in the form `columns` also its ``slab`` (of the axes before),
+    ``row`` and ``column``; those that bring and take also whether the kernel ``writes``.
 
     Attributes
     ----------
@@ -409,7 +410,7 @@ CARRY
             elements[i] = none();
             if (active && row < end) {
                 V to[OPERANDS];
-                take(arguments.v, base + PLACE(count, row, 1) * inner, some[i], to, writes);
+                take(arguments.v, HERE, some[i], to, writes);
                 elements[i] = element(to[0].x[0], to[OPERANDS - 1].x[0], row == 0);
                 mine = then(mine, elements[i]);
             }
@@ -450,10 +451,11 @@ _LINES_LOAD = r"""
 """
 
 _COLUMNS_LOAD = r"""
+#define HERE base + PLACE(count, row, 1) * inner, slab, PLACE(count, row, 1), column
 #define LOAD(start) _Pragma("unroll") for (int i = 0; i < ITEMS; i++) { \
     const int64_t row = (start) + segment * ITEMS + i; \
     if (active && row < end) { \
-        bring(arguments.v, base + PLACE(count, row, 1) * inner, some[i], writes); \
+        bring(arguments.v, HERE, some[i], writes); \
     } }
 """
 
@@ -477,7 +479,7 @@ _COLUMNS_STORE = """
             if (active && row < end) {
                 V made;
                 made.x[0] = result(run);
-                give(arguments.v, base + PLACE(count, row, 1) * inner, made);
+                give(arguments.v, HERE, made);
             }
         }
 """
@@ -495,6 +497,8 @@ def _transfers(scan: Scan, transfer: Transfer) -> str:
     take = [f"to[{o}] = held.x{o};" for o in plain]
     give = ["*(V *)((T *)v[2] + at) = made;"] if transfer.kept else []
     place = "const int64_t *v, int64_t at"
+    if scan.columns:
+        place += ", int64_t slab, int64_t row, int64_t column"
     functions = [
         (f"bring({place}, Held &held, bool writes)", bring, transfer.bring),
         (f"take({place}, const Held &held, V *to, bool writes)", take, transfer.take),

@@ -175,7 +175,10 @@ class _Fusion:
         for (j, number), slots in wanted.items():
             whole = self.steps[j]
             step = only(whole, [number], self.slots, self.plan.threads)
-            if reason := self._operand_refusal(scan, at, j, step, slots):
+            reason = self._operand_refusal(scan, at, j, step, slots)
+            if _read(step) & _of_others(whole, number, results=True):
+                reason = reason or "another body of its step overwrites what it is computed of"
+            if reason:
                 self.notes.refuse(OPERAND, scan.node, reason)
             else:
                 bodies.append(_Body(whole, number, step))
@@ -287,8 +290,10 @@ class _Fusion:
         if reason := refusal_in_scan(step):
             return reason
         again = {v.slot for body in producers if not body.written for v in body.step.outputs}
-        if _body_slots(whole, number) & again != _read(whole) & again:
+        if _of_others(whole, number, results=False) & again:
             return "another body of the step reads the operand"
+        if _written(step) & _of_others(whole, number, results=False):
+            return "it overwrites what another body of its step reads"
         if not all(_elementwise(step, slot) for slot in {out, *again} & _read(step)):
             return "the region that reads it does not go through it element by element"
         over = out in _written(step)
@@ -306,12 +311,11 @@ class _Fusion:
         )
         if up:
             return at, _Body(whole, number, step), kept
-        sources = {slot for part in (*before, scan) for slot in _read(part)}
-        sources -= {value.slot for part in before for value in part.outputs} - {
-            slot for part in before for slot in _read(part)
-        }
+        results = {out, *(slot for body in producers for slot in body.written)}
+        sources = {slot for part in before for slot in _read(part)}
+        sources |= _read(scan) - {value.slot for part in before for value in part.outputs}
         down = not (self._commits(at, r) and self.plan.guard) and not any(
-            sources & _written(other) or out in _read(other) | _written(other)
+            sources & _written(other) or results & (_read(other) | _written(other))
             for other in between
         )
         if down:
@@ -392,8 +396,10 @@ def _slots_of_bodies(step: Step, results: bool) -> list[set[int]]:
     return slots
 
 
-def _body_slots(step: Step, number: int) -> set[int]:
-    return _slots_of_bodies(step, results=False)[number]
+def _of_others(step: Step, number: int, results: bool) -> set[int]:
+    """Return the slots that other bodies of a fused step than one write, or read."""
+    slots = _slots_of_bodies(step, results)
+    return set().union(*(mine for n, mine in enumerate(slots) if n != number))
 
 
 def _body_of(step: Step, slot: int, results: bool) -> tuple[int, bool]:

@@ -107,6 +107,24 @@ def columns() -> None:
             )  # fmt: skip
 
 
+def vectors() -> None:
+    """Operands with fewer axes, whose loops end at the scanned axis or do not."""
+    for axis in (0, 1, 2):
+        compared(
+            "vectors", {"x": (6, 45, 40), "w": (40,), "y": (45, 1), "z": (6, 1, 1)},
+            lambda x, w, y, z, axis=axis: mg.cumsum(x * w + y, axis) * z, 1,
+        )  # fmt: skip
+        compared(
+            "matrices", {"x": (6, 45, 40), "w": (45, 40), "y": (6, 45, 1)},
+            lambda x, w, y, axis=axis: mg.cumsum(x * w, axis, reverse=True) * y, 1,
+        )  # fmt: skip
+    for axis, shape in ((3, (2, 3, 4, 200)), (2, (2, 3, 40, 50))):
+        compared(
+            "axes between", {"x": shape, "w": (shape[2], 1), "y": (3, 1, shape[3])},
+            lambda x, w, y, axis=axis: mg.cumsum(x * w + y, axis) * w - y, 1,
+        )  # fmt: skip
+
+
 def others() -> None:
     """Other ways of combining, dtypes, results that are kept, random numbers, gradients."""
     shape = (6, 1500)
@@ -186,7 +204,7 @@ def _twice(x: Any) -> list[Any]:
 def main() -> int:
     """Run all, or a program of each kind where an argument says "few"."""
     warnings.simplefilter("ignore", mg.errors.FallbackWarning)
-    for part in (few,) if "few" in sys.argv else (rows, columns, others):
+    for part in (few,) if "few" in sys.argv else (rows, columns, vectors, others):
         part()
     print("all right")
     return 0

@@ -166,7 +166,7 @@ class _Part:
         """
         loops = list(range(self.region.depth))
         pieces = [("at", loops)]
-        ends = self._ends() if self.axis >= 0 else []
+        ends = self._ends() if self.axis >= 0 and len(loops) > 1 else []
         if ends:
             before = [loop for loop in loops if ends[loop] < self.axis]
             along = [loop for loop in loops if ends[loop] == self.axis]
@@ -265,7 +265,7 @@ class FusedScan:
         )
         steps = [*self.parts.producers, *filter(None, (self.parts.reader,))]
         self.regions = [_Part(one, out.type, sizes, multiprocessors) for one in steps]
-        if cut.scan.columns:
+        if cut.scan.columns or (cut.slabs == 1 and cut.layout[2] == 1):
             for region in self.regions:
                 region.axis = attrs["axis"]
         width = min([most, cut.scan.width, *(r.width(cut.scan.width) for r in self.regions)])

@@ -82,8 +82,9 @@ class Transfer(NamedTuple):
     """How a scan's elements come from memory, and what becomes of its results, in C.
 
     The lines know ``v``, the arguments of the kernel, and ``at``, the place of the first of WIDTH
-    adjacent elements among all; in the form `columns` also its ``slab`` (of the axes before),
-    ``row`` and ``column``; those that bring and take also whether the kernel ``writes``.
+    adjacent elements among all; in the form `columns`, and where a block has one line of one
+    column, also its ``slab`` (of the axes before), ``row`` and ``column``; those that bring and
+    take also whether the kernel ``writes``.
 
     Attributes
     ----------
@@ -316,7 +317,7 @@ CARRY
             const int i = (k * THREADS + thread) * WIDTH;
             if (i >= size) continue;
             V to[OPERANDS];
-            take(arguments.v, start + i, some[k], to, writes);
+            take(arguments.v, HERE(begin), some[k], to, writes);
 #pragma unroll
             for (int j = 0; j < WIDTH; j++)
                 for (int o = 0; o < OPERANDS; o++) tile[o][AT(i + j)] = to[o].x[j];
@@ -374,7 +375,7 @@ _LINES_STORE = """
             V made;
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) made.x[j] = tile[0][AT(i + j)];
-            give(arguments.v, start + i, made);
+            give(arguments.v, HERE(begin), made);
         }
 """
 
@@ -440,13 +441,14 @@ _SHARE = """
 
 # All that a thread reads of the next tile is on its way while it combines this one.
 _LINES_LOAD = r"""
+#define HERE(from) start + i, first, PLACE(count, from, rows) + i, 0
 #define LOAD(from) { \
     const int rows = (int)(end - (from) < ROWS ? end - (from) : ROWS), size = own * rows * width; \
     const int64_t start = (first * count + PLACE(count, from, rows)) * inner; \
     _Pragma("unroll") for (int k = 0; k < ITEMS / WIDTH; k++) { \
         const int i = (k * THREADS + thread) * WIDTH; \
         if (i >= size) continue; \
-        bring(arguments.v, start + i, some[k], writes); \
+        bring(arguments.v, HERE(from), some[k], writes); \
     } }
 """
 
@@ -496,9 +498,7 @@ def _transfers(scan: Scan, transfer: Transfer) -> str:
     bring = [f"held.x{o} = *(const V *)((const T *)v[{o}] + at);" for o in plain]
     take = [f"to[{o}] = held.x{o};" for o in plain]
     give = ["*(V *)((T *)v[2] + at) = made;"] if transfer.kept else []
-    place = "const int64_t *v, int64_t at"
-    if scan.columns:
-        place += ", int64_t slab, int64_t row, int64_t column"
+    place = "const int64_t *v, int64_t at, int64_t slab, int64_t row, int64_t column"
     functions = [
         (f"bring({place}, Held &held, bool writes)", bring, transfer.bring),
         (f"take({place}, const Held &held, V *to, bool writes)", take, transfer.take),

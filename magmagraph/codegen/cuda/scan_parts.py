@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ...ir.graph import Node
 from ...ir.plan import Role, Step
 from ...ir.records import record
@@ -221,12 +223,29 @@ class _Part:
             self.nodes, [], outputs, width, {}, mine=where, staged=staged
         )
         self.code.scope = {}
-        return [*self.place(), *top, *work]
+        lines = [*self.place(), *top, *work]
+        for output, place in staged.items():
+            lines += _apart(place, output.node.dtype, width)
+        return lines
 
     def block(self, lines: Sequence[str]) -> str:
         """Return lines as a block, with the operands and numbers that they mention."""
         head = self.code.header("\n".join(lines), self.first)
         return "\n".join(indent(["{", *indent([*head, *lines]), "}"]))
+
+
+def _apart(place: str, dtype: np.dtype, width: int) -> list[str]:
+    """Return the lines after which floats are not contracted with what they are used for.
+
+    Memory, where they would have gone, does the same. The workspace of a region that reduces
+    nothing is the word 0.
+    """
+    if dtype.kind != "f" or dtype.itemsize < 4:
+        return []  # they have been rounded
+    return [
+        "#pragma unroll",
+        f"for (int k = 0; k < {width}; k++) {place} = apart({place}, (int64_t)workspace);",
+    ]
 
 
 class FusedScan:
@@ -400,7 +419,7 @@ class FusedScan:
             node = read_in_scan(reader.region, parameter)
             if node is None:
                 continue  # no element is read
-            name = "made"
+            name = "scanned"
             if value.slot != out:
                 name = again.setdefault(value.slot, f"again{len(again)}")
             known[node] = load(f"{name}.x[k]", node.dtype)
@@ -408,7 +427,10 @@ class FusedScan:
             region, output = made[slot]
             blocks.append((region, region.computed({}, scan.width, {output: f"{name}.x[k]"})))
         outputs = list(reader.region.outputs)
-        blocks.append((reader, reader.computed(known, scan.width, {}, outputs)))
+        lines = reader.computed(known, scan.width, {}, outputs)
+        before = ["V scanned = made;"]
+        before += _apart("scanned.x[k]", self.parts.scan.outputs[0].type.dtype, scan.width)
+        blocks.append((reader, [*before, *lines]))
         return [
             f"    {self._vector(made[slot][1].node, scan.width)} {name};"
             for slot, name in again.items()

@@ -251,6 +251,19 @@ struct S {{ {members} }};
 """.replace("__shfl_idx_sync", "__shfl_sync")
 
 
+# A number, combined with a word that is 0, which compilers do not know: what made it is not
+# contracted with what it is used for.
+_APART = """
+static __device__ __forceinline__ float apart(float a, int64_t none)
+{
+    return __uint_as_float(__float_as_uint(a) ^ (uint32_t)none);
+}
+static __device__ __forceinline__ double apart(double a, int64_t none)
+{
+    return __longlong_as_double(__double_as_longlong(a) ^ none);
+}
+"""
+
 _ARGUMENTS = """
     S *parts = (S *)arguments.v[3];
     const int64_t outer = arguments.v[4], count = arguments.v[5], inner = arguments.v[6];
@@ -505,6 +518,7 @@ def _transfers(scan: Scan, transfer: Transfer) -> str:
         (f"give({place}, const V &made)", give, transfer.give),
     ]
     text = f"typedef {'long long' if transfer.wide else 'int'} idx;\n"
+    text += _APART if transfer != PLAIN else ""
     text += f"struct Held {{\n{members}}};\n"
     for head, lines, more in functions:
         inside = "\n".join([*(f"    {line}" for line in lines), *([more] if more else [])])

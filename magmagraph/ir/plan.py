@@ -76,6 +76,8 @@ class Role(enum.Enum):
     LIBRARY_EPILOGUE = enum.auto()  # a library's product with an epilogue
     OPENING = enum.auto()  # a region up to its sums, which another launch ends
     ENDING = enum.auto()  # the end of a region's sums
+    SCAN = enum.auto()  # a scan, which may be launched with the regions around it
+    FUSED_SCAN = enum.auto()  # a scan, and the regions that are computed in its kernel
 
 
 def _no_pairs(node: Node, device: str) -> frozenset[tuple[int, int]]:
@@ -143,7 +145,7 @@ class KernelFamily:
 
 
 # Roles of steps whose kernels are generated from bodies.
-GENERATED = (Role.REGION, Role.OPENING, Role.ENDING, Role.EPILOGUE)
+GENERATED = (Role.REGION, Role.OPENING, Role.ENDING, Role.EPILOGUE, Role.FUSED_SCAN)
 WHOLE = 16.0  # the cost of a launch that leaves no room for another beside it
 
 
@@ -339,7 +341,7 @@ def _computes(step: Step, plan: Plan) -> str:
     """Return a description of a step, as a formula where it is a product."""
     reads = [_name(value, plan) for value in step.inputs]
     writes = [_name(value, plan) for value in step.outputs]
-    if step.role in (Role.EPILOGUE, Role.LIBRARY_EPILOGUE):
+    if step.role in (Role.EPILOGUE, Role.LIBRARY_EPILOGUE, Role.FUSED_SCAN):
         formula = _parts(step, plan)
     elif step.role is Role.ENDING:
         formula = "the end of the sums" + (f", part {step.piece}" if step.piece else "")
@@ -376,7 +378,8 @@ def _parts(step: Step, plan: Plan) -> str:
             inside = operations(part.node)
             more = f", ... {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
             names = ", ".join(dict.fromkeys(reads))
-            texts.append(", ".join(inside[:_SHOWN]) + more + (f" with {names}" if names else ""))
+            word = "with" if texts else "of"
+            texts.append(", ".join(inside[:_SHOWN]) + more + (f" {word} {names}" if names else ""))
         written |= {value.slot for value in part.outputs}
     return ", then ".join(texts)
 

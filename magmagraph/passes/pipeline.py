@@ -169,6 +169,7 @@ _PLACES = {
     "specialize": "lowering.specialize",
     "lower": "lowering.lower",
     "fuse_products": "lowering.fuse_products",
+    "fuse_scans": "lowering.fuse_scans",
     "launches": "lowering.launches",
     "stream": "lowering.stream",
 }
@@ -279,8 +280,12 @@ DEFAULT: tuple[Pass, ...] = (
         "on a CUDA device, when sizes say which products are generated; before memory is laid out",
     ),
     _line(
+        "fuse_scans", "exact",
+        "after it: a region that works on a product's tiles makes no operand of a scan",
+    ),
+    _line(
         "launches", "exact",
-        "after it: the ends of sums on a product's tiles are launches, too",
+        "after both: the ends of sums on a product's tiles are launches, too",
         optional=False,
     ),
     _line(
@@ -291,7 +296,7 @@ DEFAULT: tuple[Pass, ...] = (
 )
 
 # Run when feeds give sizes, by `lowering.bind` and the runtime, and not by `run`.
-AT_BINDING = ("specialize", "fuse_products", "launches", "stream")
+AT_BINDING = ("specialize", "fuse_products", "fuse_scans", "launches", "stream")
 
 
 def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
@@ -305,7 +310,7 @@ def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
     Examples
     --------
     >>> [record.name for record in default(skip=("fuse",))][-4:]
-    ['specialize', 'fuse_products', 'launches', 'stream']
+    ['fuse_products', 'fuse_scans', 'launches', 'stream']
     """
     check(None, skip)
     return tuple(record for record in DEFAULT if record.name not in skip)

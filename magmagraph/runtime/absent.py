@@ -41,7 +41,7 @@ class AbsentPrepared:
         """Return the CUDA C of a fused step."""
         from .cuda.step_source import source_of_step
 
-        return source_of_step(plan or self.plan, step)
+        return source_of_step(plan or self.plan, step, self.target.multiprocessors)
 
 
 class AbsentBound:

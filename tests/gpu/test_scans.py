@@ -9,6 +9,7 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
+from magmagraph.ir.plan import Role
 
 pytestmark = pytest.mark.gpu
 
@@ -85,3 +86,37 @@ def test_recurrences_and_gradients(shape: tuple[int, ...], axis: int) -> None:
     for _ in range(3):
         for found, value in zip(f(*feeds), wanted, strict=True):
             np.testing.assert_allclose(found.get(), value, 2e-3, 2e-3 * float(np.abs(value).max()))
+
+
+# What stands before and behind a scan; all in one launch but for the gradient, which is two.
+AROUND = {
+    "operand": lambda x, y: mg.cumsum(x * y, 1),
+    "columns": lambda x, y: mg.cumsum(x * y, 0, reverse=True) - y,
+    "reader": lambda x, y: mg.tanh(mg.cumsum(x, 1)) * y + x,
+    "exclusive": lambda x, y: mg.cumsum(x * y, 1) - x * y,
+    "an output": lambda x, y: [x * y, mg.cummax(x * y, 1)],
+    "product and sum": lambda x, y: mg.cumprod(1 + 1e-3 * x, 0) + y,
+    "logsumexp": lambda x, y: mg.cumlogsumexp(x * y, 1) - y,
+    "recurrence": lambda x, y: mg.linear_recurrence(mg.sigmoid(x), x * y, 1) * y,
+    "draws": lambda x, y: mg.cumsum(mg.random.normal(x.shape, key=mg.random.key(3)) * x, 1) + y,
+    "gradient": lambda x, y: mg.grad(mg.sum(mg.cumsum(mg.sin(x) * y, 1) ** 2), [x, y]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(300, 7), (1031, 4096), (3, 70_001), (257, 1030)], ids=str)
+@pytest.mark.parametrize("name", AROUND)
+def test_regions_around_a_scan(name: str, shape: tuple[int, ...]) -> None:
+    """In one launch they have the bits that launches of their own have."""
+    rng = np.random.default_rng(8)
+    x, y = mg.input("x", shape), mg.input("y", shape)
+    outputs = AROUND[name](x, y)
+    feeds = [rng.standard_normal(shape).astype("f4") for _ in range(2)]
+    f = mg.function([x, y], outputs, device="cuda")
+    apart = mg.function([x, y], outputs, device="cuda", skip=("fuse_scans",))
+    several = isinstance(outputs, list)
+    wanted = apart(*feeds) if several else [apart(*feeds)]
+    for _ in range(3):  # launched one by one, captured, replayed
+        for found, other in zip(f(*feeds) if several else [f(*feeds)], wanted, strict=True):
+            np.testing.assert_array_equal(found.get(), other.get())
+    launches = [step.role for step in f.plan.steps]
+    assert launches == [Role.FUSED_SCAN] * (1 + (name == "gradient"))

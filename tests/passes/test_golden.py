@@ -24,6 +24,7 @@ from magmagraph.errors import ShardingError
 from magmagraph.ir.graph import Graph, Trace
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering.fuse_products import fuse_products
+from magmagraph.passes.lowering.fuse_scans import fuse_scans
 from magmagraph.passes.lowering.launches import launches
 from magmagraph.passes.lowering.specialize import laid_out, with_sizes
 from magmagraph.passes.lowering.stream import stream
@@ -34,7 +35,7 @@ from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-AT_BINDING = ("fuse_products", "launches", "stream")  # they change plans with sizes
+AT_BINDING = ("fuse_products", "fuse_scans", "launches", "stream")  # they change plans with sizes
 PASSES = [record.name for record in DEFAULT if record.name not in pipeline.AT_BINDING]
 PASSES += AT_BINDING
 FILES = sorted(file for name in PASSES for file in (GOLDEN / name).glob("*.txt"))
@@ -86,7 +87,7 @@ def bound(name: str, graph: Graph, options: Options) -> tuple[str, Record]:
     first = next(i for i, record in enumerate(DEFAULT) if record.name == "contract")
     plan, _ = pipeline.run(graph, Trace(), passes=DEFAULT[first:], options=options)
     plan, target = with_sizes(plan, options.hints), options.target
-    for decide in (fuse_products, launches):
+    for decide in (fuse_products, fuse_scans, launches):
         notes = Record(decide.__name__)
         plan = decide(plan, target, notes)
         if decide.__name__ == name:

@@ -232,7 +232,7 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         *PASSES, "contract", "precision", "shared_factors", "layout", "accumulate",
         "reduce_to_gemv", "row_blocks", "join_pieces", "fuse", "recompute", "schedule", "memory",
         "lower",
-        "specialize", "fuse_products", "launches", "stream",
+        "specialize", "fuse_products", "fuse_scans", "launches", "stream",
     ]
     for record in mg.passes.default():
         assert record.reason
@@ -254,14 +254,15 @@ def renamed(graph: Graph, trace: Trace, options: object) -> Graph:
             {"skip": ("fusion",)},
             "skip names 'fusion', which is not a pass here\n  expected: one of distribute, "
             "attention, micro_batches, simplify, contract, precision, shared_factors, layout, "
-            "accumulate, reduce_to_gemv, row_blocks, join_pieces, fuse, recompute, fuse_products",
+            "accumulate, reduce_to_gemv, row_blocks, align_products, join_pieces, fuse, "
+            "recompute, fuse_products, fuse_scans",
         ),
         (
             {"skip": ("memory",)},
             "the pass 'memory' cannot be skipped: nothing would run without it\n  expected: one of "
             "distribute, attention, micro_batches, simplify, contract, precision, "
-            "shared_factors, layout, accumulate, reduce_to_gemv, row_blocks, join_pieces, fuse, "
-            "recompute, fuse_products",
+            "shared_factors, layout, accumulate, reduce_to_gemv, row_blocks, align_products, "
+            "join_pieces, fuse, recompute, fuse_products, fuse_scans",
         ),
         (
             {"passes": ("simplify",)},

@@ -13,6 +13,7 @@ from table import assert_agrees
 
 import magmagraph as mg
 from magmagraph.codegen.cuda.prelude import complete
+from magmagraph.codegen.cuda.scan_cuts import HOW
 from magmagraph.codegen.cuda.scanning_code import WORDS, Scan, scan_source
 from magmagraph.dtypes import canonical
 from magmagraph.runtime.cuda.compiler import compile_source
@@ -21,7 +22,7 @@ from magmagraph.runtime.target import made_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs g++ on x86-64")
 
-OPS = {op.name: op for op in scanning.HOW}
+OPS = {op.name: op for op in HOW}
 # Rows of all lengths; columns; lines that several blocks share; nothing at all.
 SHAPES = [
     ((300, 3), 1), ((1, 9001), 1), ((2, 1300, 3), 1), ((2, 70, 40), 1), ((900, 97), 0),

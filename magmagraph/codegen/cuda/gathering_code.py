@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from ..literals import checked
 
-__all__ = ["Gathering", "gathering_source", "settled"]
+__all__ = ["WIDEST", "Gathering", "gathering_source", "settled", "widest"]
+
+WIDEST = 16  # bytes that a thread moves
 
 _UNITS = {
     1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "mg_vector<uint64_t, 2>",
@@ -44,6 +46,20 @@ class Gathering(NamedTuple):
         mode = "wrap" if self.wraps else "clip"
         size = "wide" if self.wide else "narrow"
         return f"gather_{mode}_{self.positions}_{self.unit}_{size}"
+
+
+def widest(inside: int, itemsize: int) -> int:
+    """Return how many adjacent elements a thread copies, so that rows are copied whole.
+
+    Examples
+    --------
+    >>> widest(64, 4), widest(6, 4), widest(3, 4)
+    (4, 2, 1)
+    """
+    most = max(1, WIDEST // itemsize)
+    while inside % most:
+        most //= 2
+    return most
 
 
 def settled(wraps: bool) -> str:

@@ -10,16 +10,23 @@ another reading. Everything is combined in one order, whatever the timing.
 Two forms of kernels: `lines` brings a tile, which is contiguous, through shared memory, for few
 columns (`inner`), or one; `columns` has a thread for each column, and neighbouring threads read
 neighbouring columns.
+
+How elements come from memory and go there is a `Transfer`: plain reads and writes, or the lines of
+regions that are computed in the scan's kernel (`scan_parts`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 from ..literals import checked
 from .scattering_code import HALVES_OF, types_of
 
-__all__ = ["LINE_THREADS", "WORDS", "Scan", "scan_source", "state_bytes"]
+__all__ = [
+    "LINE_THREADS", "PLAIN", "WORDS", "Scan", "Transfer", "operand_type", "scan_source",
+    "state_bytes",
+]
 
 LINE_THREADS = 256  # of a block of the form `lines`
 WORDS = 10
@@ -71,12 +78,60 @@ class Scan(NamedTuple):
         return 2 if self.how == "recurrence" else 1
 
 
+class Transfer(NamedTuple):
+    """How a scan's elements come from memory, and what becomes of its results, in C.
+
+    The lines know ``v``, the arguments of the kernel, and ``at``, the place of the first of WIDTH
+    adjacent elements among all; in the form `columns`, and where a block has one line of one
+    column, also its ``slab`` (of the axes before), ``row`` and ``column``; those that bring and
+    take also whether the kernel ``writes``.
+
+    Attributes
+    ----------
+    held
+        What a thread keeps of elements that are on their way: members of a struct.
+    bring
+        The lines that ask memory for it, into ``held``.
+    take
+        The lines that make each ``to[operand].x[k]`` of it, where an operand is not plain.
+    give
+        The lines that use results, ``made.x[k]``, up to their way to memory.
+    plain
+        Which operands are read from memory as they are.
+    kept
+        Whether the results are written.
+    blocks
+        How many blocks a multiprocessor is to have room for; 0 for what plain scans have.
+    wide
+        Whether positions of regions are 64-bit numbers.
+    """
+
+    held: str = ""
+    bring: str = ""
+    take: str = ""
+    give: str = ""
+    plain: tuple[int, ...] = (0, 1)
+    kept: bool = True
+    blocks: int = 0
+    wide: bool = False
+
+    @property
+    def key(self) -> str:
+        """What its kernels' names end by: empty for plain ones."""
+        if self == PLAIN:
+            return ""
+        return "_" + hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+
+
+PLAIN = Transfer()
+
+
 # For each way of combining: the members of a state, the state of an element, the state of none,
 # of two in order, of a state and the element after it (the same unless given), and the result.
 _ONE = ("R h;", "{(R)x}")
 _WAYS = {
-    "add": (*_ONE, "{{{zero}}}", "S s = {{a.h + b.h}}; return s;", "", "s.h"),
-    "multiply": (*_ONE, "{{1}}", "S s = {{a.h * b.h}}; return s;", "", "s.h"),
+    "add": (*_ONE, "{{{zero}}}", "S s = {{{sum}}}; return s;", "", "s.h"),
+    "multiply": (*_ONE, "{{1}}", "S s = {{{times}}}; return s;", "", "s.h"),
     "max": (*_ONE, "{{{least}}}", "return {nan}a.h > b.h ? a : b;", "", "s.h"),
     "min": (*_ONE, "{{{most}}}", "return {nan}a.h < b.h ? a : b;", "", "s.h"),
     # The largest, and the sum of exp(x - largest): one exponential each, and no logarithm.
@@ -93,11 +148,18 @@ _WAYS = {
     # is b, whatever b.
     "recurrence": (
         "R factor, h;", "{begins ? (R)-0.0 : (R)x, (R)y}", "{{1, 0}}",
-        """S s = {{product(a.factor, b.factor), a.h == 0 ? b.h : b.factor * a.h + b.h}};
+        """S s = {{product(a.factor, b.factor), a.h == 0 ? b.h : {next}}};
     return s;""",
-        "S s = {{product(a.factor, b.factor), b.factor * a.h + b.h}}; return s;", "s.h",
+        "S s = {{product(a.factor, b.factor), {next}}}; return s;", "s.h",
     ),
 }  # fmt: skip
+# Sums and products are rounded each for itself, whatever stands before and behind the scan: a
+# product of its expression is not contracted with them.
+_ROUNDED = {
+    "float": ("__fadd_rn(a.h, b.h)", "__fmul_rn(a.h, b.h)", "__fmaf_rn(b.factor, a.h, b.h)"),
+    "double": ("__dadd_rn(a.h, b.h)", "__dmul_rn(a.h, b.h)", "__fma_rn(b.factor, a.h, b.h)"),
+}
+_WHOLE = ("a.h + b.h", "a.h * b.h", "b.factor * a.h + b.h")
 # Products of factors leave the range where what they belong to may not: they end at the range's
 # end, so that 0 times a product is 0.
 _PRODUCT = """
@@ -110,6 +172,7 @@ static __device__ __forceinline__ R product(R a, R b)
 """
 _MOST = {"float": "0x1.fffffep127f", "double": "0x1.fffffffffffffp1023"}
 _SMALL = 4  # bytes of the least registers
+INLINE = "static __device__ __forceinline__"
 
 
 def _state_type(scan: Scan) -> str:
@@ -134,9 +197,14 @@ def state_bytes(scan: Scan) -> int:
     return each * (2 if scan.how in ("logsumexp", "recurrence") else 1)
 
 
-def _definitions(scan: Scan) -> str:
+def operand_type(scan: Scan) -> str:
+    """Return the C type of an element in memory."""
+    return types_of(scan.dtype)[0]
+
+
+def _definitions(scan: Scan, transfer: Transfer) -> str:
     """Return the types, and what combines states."""
-    storage, _ = types_of(scan.dtype)
+    storage = operand_type(scan)
     real = _state_type(scan)
     floats = real in ("float", "double")
     bits = real.strip("uint_")
@@ -148,6 +216,7 @@ def _definitions(scan: Scan) -> str:
         "exp": "expf" if real == "float" else "exp",
         "log": "logf" if real == "float" else "log",
     }
+    parts |= zip(("sum", "times", "next"), _ROUNDED.get(real, _WHOLE), strict=True)
     members, element, none, both, then, result = _WAYS[scan.how]
     half = HALVES_OF.get(scan.dtype)
     load = f"mg_{half}_to_float" if half else ""
@@ -156,7 +225,8 @@ def _definitions(scan: Scan) -> str:
         f" s.{member.strip()} = __shfl_{{0}}_sync(0xffffffffu, s.{member.strip()}, {{1}});"
         for member in members.removeprefix("R ").rstrip(";").split(",")
     )
-    inline = "static __device__ __forceinline__"
+    inline = INLINE
+    blocks = transfer.blocks or (4 if state_bytes(scan) <= 8 else 2)
     product = _PRODUCT.replace("MOST", _MOST[real]) if scan.how == "recurrence" else ""
     element = element.replace("x", f"{load}(x)").replace("y", f"{load}(y)")
     return f"""
@@ -169,7 +239,7 @@ struct S {{ {members} }};
 #define ROWS (SEGMENTS * ITEMS)
 #define COLUMNS (THREADS / SEGMENTS)
 #define OPERANDS {scan.operands}
-#define BLOCKS {4 if state_bytes(scan) <= 8 else 2}
+#define BLOCKS {blocks}
 #define LANES {min(32, scan.segments)}
 {product}{inline} S none() {{ S s = {none.format(**parts)}; return s; }}
 {inline} S element(T x, T y, bool begins) {{ S s = {element}; return s; }}
@@ -181,11 +251,23 @@ struct S {{ {members} }};
 """.replace("__shfl_idx_sync", "__shfl_sync")
 
 
+# A number, combined with a word that is 0, which compilers do not know: what made it is not
+# contracted with what it is used for.
+_APART = """
+static __device__ __forceinline__ float apart(float a, int64_t none)
+{
+    return __uint_as_float(__float_as_uint(a) ^ (uint32_t)none);
+}
+static __device__ __forceinline__ double apart(double a, int64_t none)
+{
+    return __longlong_as_double(__double_as_longlong(a) ^ none);
+}
+"""
+
 _ARGUMENTS = """
-    const T *x = (const T *)arguments.v[0], *y = (const T *)arguments.v[1];
-    T *out = (T *)arguments.v[2];
     S *parts = (S *)arguments.v[3];
     const int64_t outer = arguments.v[4], count = arguments.v[5], inner = arguments.v[6];
+    constexpr bool writes = WRITES;  // whether all is written, not only what a part combines to
     const int64_t shares = arguments.v[7], rows_of_share = arguments.v[8], slabs = arguments.v[9];
     mg_begin();
 """
@@ -238,7 +320,7 @@ ARGUMENTS
     const int64_t end = begin + rows_of_share < count ? begin + rows_of_share : count;
     S carry = none();
 CARRY
-    V some[OPERANDS][ITEMS / WIDTH];
+    Held some[ITEMS / WIDTH];
     LOAD(begin)
     for (; begin < end; begin += ROWS) {
         const int rows = (int)(end - begin < ROWS ? end - begin : ROWS), size = own * rows * width;
@@ -247,9 +329,11 @@ CARRY
         for (int k = 0; k < ITEMS / WIDTH; k++) {
             const int i = (k * THREADS + thread) * WIDTH;
             if (i >= size) continue;
+            V to[OPERANDS];
+            take(arguments.v, HERE(begin), some[k], to, writes);
 #pragma unroll
             for (int j = 0; j < WIDTH; j++)
-                for (int o = 0; o < OPERANDS; o++) tile[o][AT(i + j)] = some[o][k].x[j];
+                for (int o = 0; o < OPERANDS; o++) tile[o][AT(i + j)] = to[o].x[j];
         }
         if (begin + ROWS < end) LOAD(begin + ROWS)
         __syncthreads();
@@ -304,7 +388,7 @@ _LINES_STORE = """
             V made;
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) made.x[j] = tile[0][AT(i + j)];
-            *(V *)(out + start + i) = made;
+            give(arguments.v, HERE(begin), made);
         }
 """
 
@@ -330,7 +414,7 @@ ARGUMENTS
     S carry = none();
     int turn = 0;
 CARRY
-    T some[OPERANDS][ITEMS];
+    Held some[ITEMS];
     LOAD(begin)
     for (; begin < end; begin += ROWS) {
         S elements[ITEMS], mine = none();
@@ -339,7 +423,9 @@ CARRY
             const int64_t row = begin + segment * ITEMS + i;
             elements[i] = none();
             if (active && row < end) {
-                elements[i] = element(some[0][i], some[OPERANDS - 1][i], row == 0);
+                V to[OPERANDS];
+                take(arguments.v, HERE, some[i], to, writes);
+                elements[i] = element(to[0].x[0], to[OPERANDS - 1].x[0], row == 0);
                 mine = then(mine, elements[i]);
             }
         }
@@ -368,24 +454,23 @@ _SHARE = """
 
 # All that a thread reads of the next tile is on its way while it combines this one.
 _LINES_LOAD = r"""
+#define HERE(from) start + i, first, PLACE(count, from, rows) + i, 0
 #define LOAD(from) { \
     const int rows = (int)(end - (from) < ROWS ? end - (from) : ROWS), size = own * rows * width; \
     const int64_t start = (first * count + PLACE(count, from, rows)) * inner; \
     _Pragma("unroll") for (int k = 0; k < ITEMS / WIDTH; k++) { \
         const int i = (k * THREADS + thread) * WIDTH; \
         if (i >= size) continue; \
-        some[0][k] = *(const V *)(x + start + i); \
-        if (OPERANDS == 2) some[OPERANDS - 1][k] = *(const V *)(y + start + i); \
+        bring(arguments.v, HERE(from), some[k], writes); \
     } }
 """
 
 _COLUMNS_LOAD = r"""
+#define HERE base + PLACE(count, row, 1) * inner, slab, PLACE(count, row, 1), column
 #define LOAD(start) _Pragma("unroll") for (int i = 0; i < ITEMS; i++) { \
     const int64_t row = (start) + segment * ITEMS + i; \
     if (active && row < end) { \
-        const int64_t at = base + PLACE(count, row, 1) * inner; \
-        some[0][i] = x[at]; \
-        if (OPERANDS == 2) some[OPERANDS - 1][i] = y[at]; \
+        bring(arguments.v, HERE, some[i], writes); \
     } }
 """
 
@@ -406,7 +491,11 @@ _COLUMNS_STORE = """
         for (int i = 0; i < ITEMS; i++) {
             const int64_t row = begin + segment * ITEMS + i;
             run = then(run, elements[i]);
-            if (active && row < end) out[base + PLACE(count, row, 1) * inner] = result(run);
+            if (active && row < end) {
+                V made;
+                made.x[0] = result(run);
+                give(arguments.v, HERE, made);
+            }
         }
 """
 
@@ -415,23 +504,47 @@ _COLUMNS_LAST = """
 """
 
 
-def scan_source(scan: Scan) -> str:
+def _transfers(scan: Scan, transfer: Transfer) -> str:
+    """Return the functions that bring elements, take them, and give results away."""
+    plain = [o for o in range(scan.operands) if o in transfer.plain]
+    members = "".join(f"    V x{o};\n" for o in plain) + transfer.held
+    bring = [f"held.x{o} = *(const V *)((const T *)v[{o}] + at);" for o in plain]
+    take = [f"to[{o}] = held.x{o};" for o in plain]
+    give = ["*(V *)((T *)v[2] + at) = made;"] if transfer.kept else []
+    place = "const int64_t *v, int64_t at, int64_t slab, int64_t row, int64_t column"
+    functions = [
+        (f"bring({place}, Held &held, bool writes)", bring, transfer.bring),
+        (f"take({place}, const Held &held, V *to, bool writes)", take, transfer.take),
+        (f"give({place}, const V &made)", give, transfer.give),
+    ]
+    text = f"typedef {'long long' if transfer.wide else 'int'} idx;\n"
+    text += _APART if transfer != PLAIN else ""
+    text += f"struct Held {{\n{members}}};\n"
+    for head, lines, more in functions:
+        inside = "\n".join([*(f"    {line}" for line in lines), *([more] if more else [])])
+        text += f"{INLINE} void {head}\n{{\n{inside}\n}}\n"
+    return text
+
+
+def scan_source(scan: Scan, transfer: Transfer = PLAIN) -> str:
     """Return the kernels ``_totals`` and ``_apply``, to be completed by the prelude."""
     checked(scan)
     # Where the rows from `begin` on are, in memory, of as many as there are.
     place = "((whole) - (begin) - (rows))" if scan.reverse else "(begin)"
-    text = _definitions(scan) + f"#define PLACE(whole, begin, rows) {place}\n"
+    text = _definitions(scan, transfer) + f"#define PLACE(whole, begin, rows) {place}\n"
+    text += f"#define WIDTH {scan.width}\ntypedef mg_vector<T, WIDTH> V;\n"
+    text += _transfers(scan, transfer)
     if scan.columns:
         text += _COLUMNS_LOAD
         kernel, carry, store, last = _COLUMNS, _COLUMNS_CARRY, _COLUMNS_STORE, _COLUMNS_LAST
     else:
-        text += f"#define WIDTH {scan.width}\ntypedef mg_vector<T, WIDTH> V;\n"
         text += "#define AT(i) ((i) + ((i) >> 5))\n" + _LINES_LOAD + _GROUP
         kernel, carry, store, last = _LINES, _LINES_CARRY, _LINES_STORE, _LINES_LAST
     for name, parts in (("totals", ("", "", last)), ("apply", (carry, store, ""))):
         code = kernel
         for key, part in zip(("CARRY", "STORE", "LAST"), parts, strict=True):
             code = code.replace(f"\n{key}\n", f"\n{part}\n")
-        code = code.replace("ARGUMENTS", _ARGUMENTS).replace("        SHARE\n", _SHARE)
-        text += code.replace("NAME", f"{scan.name}_{name}")
+        arguments = _ARGUMENTS.replace("WRITES", "true" if name == "apply" else "false")
+        code = code.replace("ARGUMENTS", arguments).replace("        SHARE\n", _SHARE)
+        text += code.replace("NAME", f"{scan.name}{transfer.key}_{name}")
     return text

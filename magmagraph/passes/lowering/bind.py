@@ -52,12 +52,13 @@ def bind(
     if target.device != "cpu":
         # Here: a program on the CPU does not wait for all that generates CUDA.
         from .fuse_products import fuse_products
+        from .fuse_scans import fuse_scans
         from .launches import launches
 
-        for decide in (fuse_products, launches):
+        for decide in (fuse_products, fuse_scans, launches):
             notes = Record(decide.__name__, of_steps=True)
             notes.before, began = len(bound.steps), time.perf_counter()
-            notes.skipped = decide is fuse_products and decide.__name__ in skip
+            notes.skipped = decide is not launches and decide.__name__ in skip
             if not notes.skipped:
                 bound = decide(bound, target, notes)
             notes.milliseconds = (time.perf_counter() - began) * 1e3

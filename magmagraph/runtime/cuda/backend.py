@@ -92,7 +92,7 @@ class CudaPrepared:
 
     def source(self, step: int, plan: Plan | None = None) -> str:
         """Return the CUDA C of a fused step of this plan, or of one bound to sizes."""
-        return source_of_step(plan or self.plan, step)
+        return source_of_step(plan or self.plan, step, self.device.multiprocessors)
 
     def bind(self, plan: Plan) -> CudaBound:
         """Bind a specialized plan: addresses and launches are made once."""

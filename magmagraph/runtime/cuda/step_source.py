@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...codegen.cuda.generated import kernels_of
+from ...codegen.cuda.prelude import complete
+from ...codegen.cuda.scan_parts import FusedScan
 from ...codegen.steps import bodies_of
 from ...errors import PlanError, message
 from ...ir.plan import GENERATED, Plan, Role
@@ -13,8 +15,8 @@ from .kernels.fused import source_of
 __all__ = ["source_of_step"]
 
 
-def source_of_step(plan: Plan, step: int) -> str:
-    """Return the CUDA C of a fused step.
+def source_of_step(plan: Plan, step: int, multiprocessors: int) -> str:
+    """Return the CUDA C of a fused step, on a device of so many multiprocessors.
 
     Raises
     ------
@@ -31,6 +33,9 @@ def source_of_step(plan: Plan, step: int) -> str:
             )
         )
     chosen = steps[step]
+    if chosen.role is Role.FUSED_SCAN:
+        fused = FusedScan(chosen, dict(plan.sizes or {}), multiprocessors)
+        return complete(fused.source, fused.words)
     regions = [part for part in chosen.parts or (chosen,) if part.role is Role.REGION]
     kernels = [kernels_of(body) for part in regions for body in bodies_of(part)]
     generated = {k.key: k for k in kernels if k is not None}

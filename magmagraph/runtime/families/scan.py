@@ -1,4 +1,4 @@
-"""Running sums, products, extremes and recurrences along an axis."""
+"""Running sums, products, extremes and recurrences along an axis; with regions around them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...codegen.steps import shape_of
 from ...dtypes import is_complex
 from ...ir.graph import Node
 from ...ir.op import Op
-from ...ir.plan import KernelFamily, Step
+from ...ir.plan import KernelFamily, Role, Step
 from ...ops.reduction.cumulative import CUMLOGSUMEXP, CUMMAX, CUMMIN, CUMPROD, CUMSUM
 from ...ops.reduction.recurrence import LINEAR_RECURRENCE
 
@@ -59,6 +59,18 @@ def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.units([scanning(launches.memory, step)])
 
 
+def _never(node: Node) -> bool:
+    return False  # the pass `fuse_scans` makes such steps
+
+
+def _fused(launches: StepLaunches, step: Step) -> list[Unit]:
+    from ..cuda.kernels.scanning import fused_scanning
+
+    return launches.units([fused_scanning(launches.memory, step)])
+
+
 SCAN = KernelFamily(
-    "scan", takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu, cuda=_cuda
+    "scan", role=Role.SCAN, takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu,
+    cuda=_cuda,
 )
+SCAN_FUSED = KernelFamily("scan_fused", role=Role.FUSED_SCAN, takes=_never, cuda=_fused)

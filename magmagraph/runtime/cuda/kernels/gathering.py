@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....codegen.cuda.gathering_code import Gathering, gathering_source
+from ....codegen.cuda.gathering_code import WIDEST, Gathering, gathering_source, widest
 from ....codegen.cuda.launch_config import cost_of_grid
 from ....codegen.cuda.prelude import complete
 from ....codegen.functions.scalar import computing_type
@@ -25,7 +25,6 @@ THREADS = 256
 WORDS = 7
 NARROW = 1 << 30  # units up to which their numbers have 32 bits
 BLOCKS_EACH = 16  # of a multiprocessor: more take turns
-WIDEST = 16  # bytes that a thread moves
 
 _loaded: dict[tuple[int, str], Any] = {}  # modules live as long as the process
 
@@ -60,20 +59,6 @@ def layout_of(shape: tuple[int, ...], axis: int, taken: int) -> Layout:
     Layout(before=2, extent=5, taken=7, inside=12)
     """
     return Layout(math.prod(shape[:axis]), shape[axis], taken, math.prod(shape[axis + 1 :]))
-
-
-def widest(inside: int, itemsize: int) -> int:
-    """Return how many adjacent elements a thread copies, so that rows are copied whole.
-
-    Examples
-    --------
-    >>> widest(64, 4), widest(6, 4), widest(3, 4)
-    (4, 2, 1)
-    """
-    most = max(1, WIDEST // itemsize)
-    while inside % most:
-        most //= 2
-    return most
 
 
 def blocks_for(threads: int, each: int, multiprocessors: int) -> int:

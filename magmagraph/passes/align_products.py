@@ -13,15 +13,15 @@ After::
 
     %0 = input() : bfloat16[2048, 512]  # x
     %1 = input() : bfloat16[512, 1001]  # w
-    %2 = place(%1, starts=(0, 0), steps=(1, 1), shape=(512, 1008), value=0)
+    %2 = iota(axis=1) : int32[2048, 1008]
+    %3 = constant(value=1001) : int32[]
+    %4 = less(%2, %3) : bool[2048, 1008]
+    %5 = place(%1, starts=(0, 0), steps=(1, 1), shape=(512, 1008), value=0)
         : bfloat16[512, 1008]
-    %3 = gemm(%0, %2, transpose_a=False, transpose_b=False, scaled=False, accumulate=False)
+    %6 = gemm(%0, %5, transpose_a=False, transpose_b=False, scaled=False, accumulate=False)
         : bfloat16[2048, 1008]
-    %4 = iota(shape=(1008,), axis=0, dtype=int32) : int32[1008]
-    %5 = constant(value=1001) : int32[]
-    %6 = less(%4, %5) : bool[1008]
     %7 = constant(value=-inf) : bfloat16[]
-    %8 = where(%6, %3, %7) : bfloat16[2048, 1008]
+    %8 = where(%4, %6, %7) : bfloat16[2048, 1008]
     %9 = max(%8, axes=(1,)) : bfloat16[2048]
     return %9
 
@@ -77,18 +77,21 @@ def align_products(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph whose large 16-bit products have rows of whole vectors."""
     if options.target.device == "cpu":
         return graph
-    if not any(_longer(node, options.hints) for node in graph.nodes):
-        return graph
     aligning = _Aligning()
     lengths: dict[int, int] = {}
     for node in graph.nodes:
-        extents = _longer(node, options.hints)
-        if extents:
+        extents = _longer(node)
+        reason = _refusal(node, options.hints) if extents else None
+        if reason is not None:
+            options.record.refuse(RULE, node, reason)
+        elif extents:
             options.record.hit(RULE)
             lengths.update(extents)
             aligning.product(node, extents)
-        elif aligning.longer:
+        if aligning.longer and not extents:
             aligning.follow(node)
+    if not lengths:
+        return graph
     mapping = dict(zip(
         aligning.result, graph.interner.intern_all(list(aligning.result.values())), strict=True
     ))  # fmt: skip
@@ -100,20 +103,26 @@ def align_products(graph: Graph, trace: Trace, options: Options) -> Graph:
     )
 
 
-def _longer(node: Node, hints: Mapping[str, int]) -> dict[int, int]:
+def _longer(node: Node) -> dict[int, int]:
     """Return the extents of a product that rows have and vectors do not divide, and longer ones."""
     if node.op is not GEMM or node.ndim != 2 or node.inputs[0].dtype.itemsize != 2:
         return {}
     rows, columns, inner = _extents(node)
-    if min(hinted(extent, hints) for extent in (rows, columns, inner)) < LEAST:
-        return {}
-    if node.attrs["accumulate"] and node.dtype.itemsize < 4:
-        return {}  # the sum would be rounded once more
     along = {columns, rows if node.attrs["transpose_a"] else inner}
     if node.attrs["transpose_b"]:
         along.add(inner)
     vector = ALIGNED // 2
     return {n: -(-n // vector) * vector for n in along if isinstance(n, int) and n % vector}
+
+
+def _refusal(node: Node, hints: Mapping[str, int]) -> str | None:
+    """Return why such a product stays as it is, or None."""
+    least = min(hinted(extent, hints) for extent in _extents(node))
+    if least < LEAST:
+        return f"an extent of {least} is less than {LEAST}"
+    if node.attrs["accumulate"] and node.dtype.itemsize < 4:
+        return "what is added to would be rounded once more"
+    return None
 
 
 def _extents(node: Node) -> tuple[Extent, Extent, Extent]:

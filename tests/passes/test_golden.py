@@ -54,9 +54,10 @@ SHOWN = {  # module -> the pass that runs its example
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
     "row_blocks": "row_blocks",
+    "align_products": "align_products",
     "join_pieces": "join_pieces",
 }
-DEVICES = {"shared_factors": "cuda:0"}  # of examples that are not for a CPU
+DEVICES = dict.fromkeys(("shared_factors", "align_products"), "cuda:0")  # of examples that are not for a CPU
 
 
 def applied(name: str, text: str, options: Options) -> tuple[str, Record]:

@@ -230,7 +230,7 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
     names = [record.name for record in mg.passes.default()]
     assert names == [
         *PASSES, "contract", "precision", "shared_factors", "layout", "accumulate",
-        "reduce_to_gemv", "row_blocks", "join_pieces", "fuse", "recompute", "schedule", "memory",
+        "reduce_to_gemv", "row_blocks", "align_products", "join_pieces", "fuse", "recompute", "schedule", "memory",
         "lower",
         "specialize", "fuse_products", "fuse_scans", "launches", "stream",
     ]

@@ -57,7 +57,8 @@ SHOWN = {  # module -> the pass that runs its example
     "align_products": "align_products",
     "join_pieces": "join_pieces",
 }
-DEVICES = dict.fromkeys(("shared_factors", "align_products"), "cuda:0")  # of examples that are not for a CPU
+# Of examples that are not for a CPU.
+DEVICES = dict.fromkeys(("shared_factors", "align_products"), "cuda:0")
 
 
 def applied(name: str, text: str, options: Options) -> tuple[str, Record]:

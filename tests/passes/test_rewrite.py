@@ -230,9 +230,9 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
     names = [record.name for record in mg.passes.default()]
     assert names == [
         *PASSES, "contract", "precision", "shared_factors", "layout", "accumulate",
-        "reduce_to_gemv", "row_blocks", "align_products", "join_pieces", "fuse", "recompute", "schedule", "memory",
-        "lower",
-        "specialize", "fuse_products", "fuse_scans", "launches", "stream",
+        "reduce_to_gemv", "row_blocks", "align_products", "join_pieces", "fuse", "recompute",
+        "schedule", "memory", "lower", "specialize", "fuse_products", "fuse_scans", "launches",
+        "stream",
     ]
     for record in mg.passes.default():
         assert record.reason

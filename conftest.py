@@ -40,7 +40,8 @@ def _installed(name: str) -> bool:
 
 # The links at the top level show the same files a second time.
 # The last is a program, which puts a stand-in where CuPy would be.
-collect_ignore = ["passes", "runtime", "tests/helpers/emulated_program.py"]
+collect_ignore = ["passes", "runtime"]
+collect_ignore += [f"tests/helpers/emulated_{name}.py" for name in ("program", "scans")]
 if not _installed("torch"):
     collect_ignore.append("tests/helpers/torch_models.py")
 if not _installed("cupy"):

@@ -166,3 +166,13 @@ def test_operands_that_take_many_registers_are_computed_when_they_are_read() -> 
     assert "V x0;" not in sources[2] and "V x0;" in sources[4]
     assert "__launch_bounds__(THREADS, BLOCKS)" in sources[4]
     assert f"#define BLOCKS {scan_parts.FEWER_BLOCKS}" in sources[4]
+
+
+def test_complex_sums_stay_apart_from_what_reads_them() -> None:
+    """Their parts are scanned one by one: a region needs both."""
+    z = mg.input("z", (70,), "complex64")
+    f = mg.function([z], mg.exp(mg.cumsum(z * 2.0)) * 0.5, target=H200)
+    plan = f.specialize((70,)).plan
+    assert [step.family.name for step in plan.steps] == ["fused", "scan", "fused"]
+    reasons = {refusal.reason for refusal in f.report["fuse_scans"].refusals}
+    assert reasons == {"kernels scan the parts of complex64 one by one"}

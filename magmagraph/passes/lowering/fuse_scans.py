@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from ...codegen.c.scalar import storage_type
 from ...codegen.cuda.generated import kernels_of
-from ...codegen.cuda.scan_cuts import cut_of_scan
+from ...codegen.cuda.scan_cuts import ScanCut, cut_of_scan
 from ...codegen.cuda.scan_parts import read_in_scan, refusal_in_scan
 from ...codegen.cuda.scanning_code import operand_type
 from ...codegen.region.parts import Region
@@ -236,13 +236,10 @@ class _Fusion:
         """
         if reason := refusal_in_scan(step):
             return reason
-        attrs, out = scan.node.attrs, scan.outputs[0]
-        cut = cut_of_scan(
-            scan.node.op, out.type, attrs["axis"], attrs["reverse"], self.target.multiprocessors
-        )
+        cut = self._cut(scan)
         operands = [value for value in step.outputs if value.slot in slots]
-        if any(storage_type(v.type.dtype) != operand_type(cut.scan) for v in operands):
-            return f"kernels of regions compute no {operands[0].type.dtype.name}"
+        if reason := _in_parts(cut, operands):
+            return reason
         results = {value.slot for value in step.outputs}
         between = self.steps[j + 1 : at]
         if any((_read(other) | _written(other)) & results for other in between):
@@ -263,6 +260,13 @@ class _Fusion:
         return ""
 
     # ---- What reads results
+
+    def _cut(self, scan: Step) -> ScanCut:
+        attrs = scan.node.attrs
+        return cut_of_scan(
+            scan.node.op, scan.outputs[0].type, attrs["axis"], attrs["reverse"],
+            self.target.multiprocessors,
+        )  # fmt: skip
 
     def _reader(
         self, scan: Step, producers: Sequence[_Body], readers: Sequence[int]
@@ -286,6 +290,8 @@ class _Fusion:
         number, several = _body_of(whole, out, results=False)
         if several:
             return "several bodies of a step read it"
+        if reason := _in_parts(self._cut(scan), scan.outputs):
+            return reason
         step = only(whole, [number], self.slots, self.plan.threads)
         if reason := refusal_in_scan(step):
             return reason
@@ -376,6 +382,14 @@ class _Fusion:
 
 def _outputs(body: _Body | None) -> tuple[Value, ...]:
     return () if body is None else body.step.outputs
+
+
+def _in_parts(cut: ScanCut, values: Sequence[Value]) -> str:
+    """Return why a scan's elements are no values of a region, or nothing: it takes them apart."""
+    for value in values:
+        if storage_type(value.type.dtype) != operand_type(cut.scan):
+            return f"kernels scan the parts of {value.type.dtype.name} one by one"
+    return ""
 
 
 def _read(step: Step) -> set[int]:

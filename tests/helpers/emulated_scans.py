@@ -31,7 +31,7 @@ def compared(
     """Compare a program with and without the pass, launched and captured, and with the CPU's."""
     inputs, feeds = [], []
     for name, shape in shapes.items():
-        dtypes = {"h": "bfloat16", "d": "float64", "i": "int8", "z": "complex64"}
+        dtypes = {"h": "bfloat16", "d": "float64", "i": "int8", "q": "complex64"}
         dtype = dtypes.get(name[0], "float32")
         inputs.append(mg.input(name, shape, dtype))
         sizes = tuple(extent if isinstance(extent, int) else 37 for extent in shape)
@@ -69,7 +69,7 @@ def _turned(u: Any) -> list[Any]:
 
 def few() -> None:
     """One program of each kind."""
-    compared("complex numbers, whose parts are scanned", {"z": (70,)}, _turned, None, calls=2)
+    compared("complex numbers, whose parts are scanned", {"q": (70,)}, _turned, None, calls=2)
     compared("rows", {"x": (2, 5001), "y": (2, 5001)}, lambda x, y: _exclusive(x * y), 1, calls=3)
     compared("16 bits", {"h": (9, 70), "w": (70,)}, lambda h, w: [h * w, _sums(h * w)], 1, calls=3)
     compared(

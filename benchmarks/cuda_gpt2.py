@@ -81,8 +81,11 @@ class Torch:
                 held[path.replace("query", "all")] = np.concatenate(parts, -1)
             elif "attention.key" not in path and "attention.value" not in path:
                 held[path] = array
+        # Rows of a kernel are outputs there, as in `torch.nn.Linear`: faster than columns.
         p = {
-            path: torch.tensor(array, device="cuda").requires_grad_()
+            path: torch.tensor(
+                np.ascontiguousarray(array.T) if path.endswith("kernel") else array, device="cuda"
+            ).requires_grad_()
             for path, array in held.items()
         }
         self.optimizer = torch.optim.AdamW(p.values(), RATE, fused=True)
@@ -91,7 +94,7 @@ class Torch:
             return F.layer_norm(x, (WIDTH,), p[f"{name}.scale"], p[f"{name}.offset"])
 
         def dense(x: Any, name: str) -> Any:
-            return x @ p[f"{name}.kernel"] + p[f"{name}.bias"]
+            return F.linear(x, p[f"{name}.kernel"], p[f"{name}.bias"])
 
         def loss(tokens: Any, labels: Any) -> Any:
             h = F.embedding(tokens, p["embedding.table"]) + p["positions.table"][:length]

@@ -26,7 +26,7 @@ After::
     return %9
 
 Tensor cores are fed by 16 bytes at a time. Libraries have kernels for rows that begin elsewhere,
-at a fifth to an eighth of the speed (measured on an H200: 94 to 142 TFLOP/s for a vocabulary of
+at a sixth to an eighth of the speed (measured on an H200: 94 to 142 TFLOP/s for a vocabulary of
 50257, 730 to 850 for one of 50264). Rows and columns of zeros change no product.
 
 What follows a longer product is computed of the longer rows, too, as far as it is elementwise:

@@ -10,7 +10,6 @@ has one product for queries, keys and values, as GPT-2's own code has, and the a
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 
 import common
 import numpy as np
-from cuda_common import device_facts
+import opening
 
 RATE = 3e-4
 CLOSE = 2e-3  # of a loss
@@ -158,12 +157,15 @@ def used() -> int:
 
 def main() -> None:
     """Check losses, take times in turns, and write them down."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = opening.parser(__doc__, "gpu", "torch")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
+    opening.require("gpu", "torch")
+    from cuda_common import device_facts
+
     ours = Ours(arguments.batch, arguments.length)
     before = used()
     seconds, loss = first(ours.step)

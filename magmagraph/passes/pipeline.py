@@ -454,9 +454,9 @@ def run(
     >>> from magmagraph.ir.graph import Trace, freeze
     >>> x = mg.var("x", shape=("n",))
     >>> graph, report = mg.passes.run(
-    ...     freeze([x], [mg.log(mg.exp(x))]), Trace(), passes=mg.passes.default()[:3])
+    ...     freeze([x], [mg.log(mg.exp(x))]), Trace(), passes=mg.passes.default()[:4])
     >>> [(record.name, record.before, record.after) for record in report]
-    [('distribute', 3, 3), ('attention', 3, 3), ('simplify', 3, 1)]
+    [('distribute', 3, 3), ('attention', 3, 3), ('micro_batches', 3, 3), ('simplify', 3, 1)]
     """
     options = Options.make() if options is None else options
     report = Report()

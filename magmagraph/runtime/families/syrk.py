@@ -13,6 +13,8 @@ from .gemm import dtype_refusal
 if TYPE_CHECKING:
     from ..cpu.kernel_args import KernelArgs, StepArgs
 
+TALL = 4  # terms for each row of a result: below, BLAS's own symmetric product is as fast
+
 
 def _takes(node: Node) -> bool:
     return node.op is SYRK
@@ -23,6 +25,10 @@ def _refusal(node: Node, device: str) -> str | None:
         return "devices compute symmetric products by array expressions"
     if node.ndim != 2:
         return "batches of symmetric products are array expressions"
+    order, terms = node.shape[0], node.inputs[0].shape[node.attrs["transposed"]]
+    plain, known = len(node.inputs) == 1, isinstance(order, int) and isinstance(terms, int)
+    if plain and known and terms < TALL * order:
+        return f"NumPy's product is as fast where {terms} terms make a matrix of order {order}"
     return dtype_refusal(node)
 
 

@@ -201,7 +201,10 @@ class _Aligning:
             self.result[node] = _begin(self.longer[node], node.shape)
         elif node.op in _NEUTRAL and is_float(node.inputs[0].dtype):
             source, axes = node.inputs[0], node.attrs["axes"]
-            if source.ndim - 1 in axes:
+            last = source.ndim - 1
+            if node.op in (ARGMAX, ARGMIN) and last in axes and len(axes) > 1:
+                return  # positions count through the rows, too
+            if last in axes:
                 self.result[node] = node.op(
                     self._without_rest(source, _NEUTRAL[node.op]), **node.attrs
                 )

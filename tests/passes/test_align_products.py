@@ -81,6 +81,10 @@ PROGRAMS: dict[str, Any] = {
         ],
         [(ROWS, 272), (ODD, 272)],
     ),
+    "positions of all": (
+        lambda x, w: [mg.argmax(mg.exp(x @ w), (0, 1)), mg.argmin(mg.exp(x @ w), 0)],
+        [(ROWS, 272), (272, ODD)],
+    ),
     "columns are summed": (
         lambda x, w, b: [mg.sum(mg.tanh(x @ w + b), 0), mg.mean(mg.exp(x @ w), (0, 1))],
         [(ROWS, 272), (272, ODD), (ODD,)],

@@ -9,6 +9,7 @@ such a swap; cotangents and what reads the results are swapped only if nothing e
 from __future__ import annotations
 
 from ...ir.graph import Graph, Node, Trace
+from ...ir.identity import same_nodes
 from ...ir.op import Kind
 from ...ir.types import Extent
 from ...ops.control.identities import ITEM
@@ -77,9 +78,12 @@ class _Turning:
 
     def gradient(self, node: Node) -> None:
         """Compute the gradient of such attention so, too."""
-        forward = node.inputs[3].inputs[0] if node.inputs[3].op is ITEM else node
+        sums, out = node.inputs[3:5]
+        if not (sums.op is ITEM and out.op is ITEM and same_nodes(sums.inputs, out.inputs)):
+            return
+        forward = sums.inputs[0]
         made = self._made.get(forward)
-        if made is None or forward.inputs != node.inputs[:3]:
+        if made is None or not same_nodes(forward.inputs, node.inputs[:3]):
             return
         lead = node.inputs[0].ndim - 4
         above = node.inputs[5]

@@ -250,7 +250,7 @@ def variable(
         if not made_of_numbers(array):
             _element_of(init, array)
         _refuse_complex(f"variable '{name}'", array, element)
-        value = array.astype(element)
+        value = array.astype(element, copy=False)  # the state has a copy of its own
         if extents is not None and value.shape != extents:
             if value.shape != ():
                 raise ShapeError(

@@ -82,7 +82,8 @@ class VariableState:
         """Return a named value, shaped like the variable, that starts as `value` everywhere."""
         if name not in self._known:
             held = self.variable.state.data
-            self._known[name] = self._make(name, np.full(held.shape, value, dtype=held.dtype))
+            one = np.asarray(value, held.dtype)
+            self._known[name] = self._make(name, np.broadcast_to(one, held.shape))
         return self._known[name]
 
     def array(self, name: str, value: Any) -> Variable:

@@ -105,7 +105,8 @@ def align_products(graph: Graph, trace: Trace, options: Options) -> Graph:
 
 def _longer(node: Node) -> dict[int, int]:
     """Return the extents of a product that rows have and vectors do not divide, and longer ones."""
-    if node.op is not GEMM or node.ndim != 2 or node.inputs[0].dtype.itemsize != 2:
+    factors = node.inputs[0].dtype if node.op is GEMM and node.ndim == 2 else None
+    if factors is None or factors.itemsize != 2 or not is_float(factors):
         return {}
     rows, columns, inner = _extents(node)
     along = {columns, rows if node.attrs["transpose_a"] else inner}

@@ -1,5 +1,8 @@
 """Optimizers against their formulas in NumPy, and everything around the rules."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from reference_rules import RULES, START, STEPS, TARGET, Rule, close, loss_of, slopes, variables
@@ -384,3 +387,16 @@ def test_clipped_gradients_keep_their_dtypes() -> None:
     clipped = mg.optimizer.clip_by_norm([*given, mg.constant(np.array([13.0]))], 7.0)
     assert [node.dtype for node in clipped] == [np.float16, np.float32, np.float64, np.float64]
     assert [float(node.eval().item()) for node in clipped] == [1.5, 1.5, 1.5, 6.5]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc of Linux")
+def test_moments_take_memory_when_they_are_written() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    w = mg.var("w", init=np.ones((4096, 4096), "f4"))
+    before = resident()
+    step = mg.optimizer.Adam(0.1).step(mg.sum(w**2), [w], inputs=[])
+    assert resident() - before < w.value.nbytes  # two moments of as many bytes each
+    step()
+    np.testing.assert_allclose(w.value[:2, :2], 0.9, rtol=1e-6)

@@ -138,7 +138,13 @@ class State:
 
 
 def aligned_copy(value: np.ndarray, alignment: int = 64) -> np.ndarray:
-    """Return a C-contiguous copy that is aligned to `alignment` bytes."""
+    """Return a C-contiguous copy that is aligned to `alignment` bytes.
+
+    A zero that is broadcast takes memory when it is written: optimizers keep as many of these as
+    a network has weights.
+    """
+    if value.size > 1 and not any(value.strides) and not any(value[(0,) * value.ndim].tobytes()):
+        return aligned(np.zeros, value.shape, value.dtype, alignment)
     result = aligned(np.empty, value.shape, value.dtype, alignment)
     result[...] = value
     return result

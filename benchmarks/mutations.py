@@ -4,8 +4,8 @@ Each mutant is one bug: in what a rule returns or when it applies, in a plan, or
 kernel. Three judges look at it: the proofs of the certificate (rewrites, passes, plan), `f.check`
 on random feeds (which is also what a certificate measures), and the tests (golden files for rules,
 the plan interpreter for plans, results against NumPy for kernels). Mutants that mean the same are
-told apart and counted: rewrites that hold in exact arithmetic, kernels whose results differ by
-rounding at most, at all sizes tried. ``--small`` runs 20 mutants.
+told apart and counted: rewrites that hold in exact arithmetic or give the same graph, kernels whose
+results differ by rounding at most, at all sizes tried. ``--small`` runs 20 mutants.
 """
 
 from __future__ import annotations
@@ -236,6 +236,8 @@ def judge_rule(name: str, case: str, text: str, rule: str, kind: str) -> Judged 
     with mutated_rule(rule, kind):
         if transformed(name, text) != clean:
             caught.append("tests")
+        elif not caught:
+            same = same or "gives the same graph"
     return Judged("rule", kind, where, tuple(caught), same if caught in ([], ["tests"]) else "")
 
 

@@ -178,6 +178,7 @@ _OTHERS = {
     "asarray": lambda x, dtype=None: wide(x),
     "array": wide,
     "zeros_like": lambda x: wide(0),
+    "ones_like": lambda x: wide(1),
     "broadcast_to": lambda x, shape: x,
     "reshape": lambda x, *shape: x,
     "equal": operator.eq,
